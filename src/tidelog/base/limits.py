@@ -1,0 +1,34 @@
+"""Every bound of the system, in one place.
+
+A setting that an operator may change is in `config`; what stands here protects the process itself.
+"""
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# Connections
+RECEIVE_BUFFER_SIZE = 1 * MIB  # one shared buffer: what a single read of a socket may bring
+FRAME_GROWTH_SIZE = 1 * MIB  # a frame's buffer grows by what arrived, never by what was announced
+FRAMES_BUFFERED_BYTES_MAX = 512 * MIB  # half-received frames of all connections together
+PIPELINED_REQUESTS_MAX = 1_024  # requests of one connection that wait for an answer
+UNSENT_BYTES_MAX = 8 * MIB  # answers of one connection not yet taken by the client; then it is not read
+CONNECTIONS_MAX = 10_000
+SEND_CHUNK_SIZE = 1 * MIB  # one sendfile call
+PAGE_PROBE_STRIDE = 128 * KIB  # how far apart a range is probed for cold pages
+
+# Requests
+ARRAY_LENGTH_MAX = 100_000  # topics or partitions in one request
+FETCH_WAIT_MS_MAX = 5 * 60 * 1_000
+TOPIC_NAME_LENGTH_MAX = 249
+PARTITIONS_PER_TOPIC_MAX = 100_000
+PARKED_REQUESTS_MAX = 100_000
+
+# The log
+BATCH_HEADER_SIZE = 61
+DECOMPRESSED_SIZE_MAX = 128 * MIB  # of one batch, where its records must be looked at
+RECENT_BATCHES_PER_PRODUCER = 5
+PRODUCERS_PER_PARTITION_MAX = 100_000
+SCAN_CHUNK_SIZE = 1 * MIB
+COPY_CHUNK_SIZE = 1 * MIB
+INDEX_TAIL_ENTRIES_MAX = 512  # index entries kept in memory before they are written
+FLUSH_THREADS = 4

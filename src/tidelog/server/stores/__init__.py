@@ -1,0 +1,1 @@
+"""The real coordination stores behind the one `Store` interface."""
