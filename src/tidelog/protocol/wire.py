@@ -73,6 +73,8 @@ def read_int64(data: Buffer, position: int, what: str) -> tuple[int, int]:
 
 
 def read_unsigned_varint(data: Buffer, position: int, what: str) -> tuple[int, int]:
+    if position < len(data) and data[position] < 0x80:
+        return data[position], position + 1
     value, position = _read_varint(data, position, 5, what)
     if value > 0xFFFFFFFF:
         raise MalformedRequest(f"{what}: varint does not fit 32 bits")

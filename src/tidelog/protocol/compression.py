@@ -1,0 +1,142 @@
+"""The four codecs of a record batch, by Kafka's numbers.
+
+What is written is what Kafka's own client reads: snappy in xerial's framing, lz4 frames of independent
+blocks without a content checksum, zstd at level 3. Snappy is read with and without the framing.
+
+**Invariant:** `decompress` allocates at most `size_max` and raises `CorruptBatch`, nothing else, on bytes
+that are damaged or unfold to more.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Protocol
+
+import cramjam
+
+from tidelog.base.files import Buffer
+from tidelog.protocol.errors import CorruptBatch
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
+CODECS = {name: codec for codec, name in enumerate(CODEC_NAMES)}
+
+_ZSTD_LEVEL = 3
+_LZ4_LEVEL = 1
+_FIRST_GUESS_SIZE = 64 * 1024
+_GROWTH = 8
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_BLOCK_SIZE = 32 * 1024
+_BLOCK_LENGTH = Struct(">i")
+# A snappy element of three bytes can stand for 64: no block unfolds to more than this times its size.
+_SNAPPY_RATIO_MAX = 22
+
+
+class _DecompressInto(Protocol):
+    def __call__(self, input: Buffer, output: bytearray) -> int: ...
+
+
+_INTO: dict[int, _DecompressInto] = {
+    GZIP: cramjam.gzip.decompress_into,
+    LZ4: cramjam.lz4.decompress_into,
+    ZSTD: cramjam.zstd.decompress_into,
+}
+
+
+def compress(codec: int, data: Buffer) -> bytes:
+    match codec:
+        case 0:
+            return bytes(data)
+        case 1:
+            return bytes(cramjam.gzip.compress(data))
+        case 2:
+            return _compress_xerial(data)
+        case 3:
+            compressor = cramjam.lz4.Compressor(_LZ4_LEVEL, content_checksum=False, block_linked=False)
+            compressor.compress(bytes(data))
+            return bytes(compressor.finish())
+        case 4:
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+        case _:
+            raise ValueError(f"there is no codec {codec}")
+
+
+def decompress(codec: int, data: Buffer, size_max: int) -> bytes:
+    """What `data` unfolds to; CorruptBatch if that is more than `size_max` bytes."""
+    if codec == NONE:
+        if len(data) > size_max:
+            raise _too_large(codec, size_max)
+        return bytes(data)
+    if codec == SNAPPY:
+        if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
+            return _decompress_xerial(data, size_max)
+        return _decompress_snappy(data, size_max)
+    if codec not in _INTO:
+        raise CorruptBatch(f"there is no codec {codec}")
+    return _decompress_growing(codec, data, size_max)
+
+
+def _decompress_growing(codec: int, data: Buffer, size_max: int) -> bytes:
+    """Try again with a larger buffer while the last was too small: nothing in the data is believed."""
+    decompress_into = _INTO[codec]
+    size = min(size_max, max(_FIRST_GUESS_SIZE, 4 * len(data)))
+    while True:
+        out = bytearray(size)
+        try:
+            written = decompress_into(data, out)
+        except cramjam.DecompressionError as problem:
+            if "write whole buffer" not in str(problem):
+                raise CorruptBatch(f"{CODEC_NAMES[codec]}: {problem}") from None
+        else:
+            return bytes(memoryview(out)[:written])
+        if size >= size_max:
+            raise _too_large(codec, size_max)
+        size = min(size_max, size * _GROWTH)
+
+
+def _too_large(codec: int, size_max: int) -> CorruptBatch:
+    return CorruptBatch(f"{CODEC_NAMES[codec]}: unfolds to more than {size_max} bytes")
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    view = memoryview(data)
+    out = bytearray(_XERIAL_HEADER)
+    for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
+        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
+        out += _BLOCK_LENGTH.pack(len(block))
+        out += block
+    return bytes(out)
+
+
+def _decompress_xerial(data: Buffer, size_max: int) -> bytes:
+    view = memoryview(data)
+    position = len(_XERIAL_HEADER)
+    if len(view) < position:
+        raise CorruptBatch("snappy: ends in the middle of its header")
+    out = bytearray()
+    while position < len(view):
+        if position + 4 > len(view):
+            raise CorruptBatch("snappy: ends in the middle of a block's length")
+        length = _BLOCK_LENGTH.unpack_from(view, position)[0]
+        position += 4
+        if not 0 <= length <= len(view) - position:
+            raise CorruptBatch(f"snappy: a block of {length} bytes where {len(view) - position} are left")
+        out += _decompress_snappy(view[position : position + length], size_max - len(out))
+        position += length
+    return bytes(out)
+
+
+def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
+    try:
+        size = cramjam.snappy.decompress_raw_len(data)
+        if size > size_max:
+            raise _too_large(SNAPPY, size_max)
+        if size > _SNAPPY_RATIO_MAX * len(data):
+            raise CorruptBatch(f"snappy: {len(data)} bytes cannot unfold to {size}")
+        out = bytearray(size)
+        written = cramjam.snappy.decompress_raw_into(data, out)
+    except cramjam.DecompressionError as problem:
+        raise CorruptBatch(f"snappy: {problem}") from None
+    return bytes(memoryview(out)[:written])

@@ -1,0 +1,233 @@
+"""Inside a batch: for those few who must look at records (compaction, recompression, the tools, tests).
+
+A header's key is text that may not be valid UTF-8; `surrogateescape` keeps its bytes as they were.
+
+**Invariant:** `read_records` returns what the batch says it holds, to the byte, or raises `CorruptBatch`;
+what `build_batch` makes, `read_records` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from tidelog.base.files import Buffer
+from tidelog.base.limits import BATCH_HEADER_SIZE, DECOMPRESSED_SIZE_MAX
+from tidelog.protocol import batch as batches
+from tidelog.protocol import compression, wire
+from tidelog.protocol.errors import CorruptBatch, MalformedRequest
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_CRC = Struct(">I")
+_MARKER_KEY = Struct(">hh")
+_MARKER_VALUE = Struct(">hi")
+_INT64_MAX = 2**63 - 1
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class Marker(IntEnum):
+    """How a transaction ended, as its control record says."""
+
+    ABORT = 0
+    COMMIT = 1
+
+
+def read_records(batch: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> list[Record]:
+    """The records of one whole batch, decompressed to at most `size_max` bytes."""
+    view = memoryview(batch)
+    header = batches.check_whole(view, 0, len(view))
+    if header.base_offset + header.last_offset_delta > _INT64_MAX:
+        raise CorruptBatch("offsets do not fit 64 bits")
+    body = view[BATCH_HEADER_SIZE:]
+    # Compaction leaves the bare header of a batch whose records are all gone.
+    data = compression.decompress(header.codec, body, size_max) if len(body) else b""
+    try:
+        return _walk(data, header)
+    except MalformedRequest as problem:
+        raise CorruptBatch(str(problem)) from None
+
+
+def _walk(data: bytes, header: batches.BatchHeader) -> list[Record]:
+    records: list[Record] = []
+    position = 0
+    last_delta = -1
+    if not 0 <= header.record_count <= len(data):
+        raise CorruptBatch(f"{len(data)} bytes cannot hold {header.record_count} records")
+    for _ in range(header.record_count):
+        size, start = wire.read_varint(data, position, "record length")
+        position = wire.skip(data, start, size, "record")
+        record, delta = _read_record(data[start:position], header)
+        if not last_delta < delta <= header.last_offset_delta:
+            raise CorruptBatch(f"offset delta {delta} after {last_delta} of {header.last_offset_delta}")
+        last_delta = delta
+        records.append(record)
+    if position != len(data):
+        raise CorruptBatch(f"{len(data) - position} bytes after the last record")
+    return records
+
+
+def _read_record(data: bytes, header: batches.BatchHeader) -> tuple[Record, int]:
+    """The record that must fill `data` exactly, and its offset delta."""
+    position = wire.skip(data, 0, 1, "record attributes")
+    timestamp_delta, position = wire.read_varlong(data, position, "timestamp delta")
+    offset_delta, position = wire.read_varint(data, position, "offset delta")
+    key, position = _read_nullable(data, position, "key")
+    value, position = _read_nullable(data, position, "value")
+    headers, position = _read_headers(data, position)
+    if position != len(data):
+        raise CorruptBatch(f"a record's length is {len(data) - position} bytes more than its content")
+    timestamp = header.max_timestamp if header.uses_append_time else header.base_timestamp + timestamp_delta
+    if abs(timestamp) > _INT64_MAX:
+        raise CorruptBatch("a timestamp does not fit 64 bits")
+    return Record(header.base_offset + offset_delta, timestamp, key, value, headers), offset_delta
+
+
+def _read_headers(data: bytes, position: int) -> tuple[Headers, int]:
+    count, position = wire.read_varint(data, position, "header count")
+    if not 0 <= count <= len(data) - position:
+        raise CorruptBatch(f"{len(data) - position} bytes cannot hold {count} headers")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        size, position = wire.read_varint(data, position, "header key")
+        key, position = wire.read_bytes(data, position, size, "header key")
+        value, position = _read_nullable(data, position, "header value")
+        headers.append((key.decode(errors="surrogateescape"), value))
+    return headers, position
+
+
+def _read_nullable(data: bytes, position: int, what: str) -> tuple[bytes | None, int]:
+    size, position = wire.read_varint(data, position, what)
+    return (None, position) if size == -1 else wire.read_bytes(data, position, size, what)
+
+
+def build_batch(
+    records: Sequence[tuple[bytes | None, bytes | None, Headers, int]],
+    *,
+    base_offset: int = 0,
+    codec: int = compression.NONE,
+    producer_id: int = batches.NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = batches.NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    leader_epoch: int = -1,
+    append_time_ms: int | None = None,
+) -> bytearray:
+    """One batch of `(key, value, headers, timestamp)`, at least one; LogAppendTime if a time is given."""
+    body = bytearray()
+    base_timestamp = records[0][3]
+    for delta, (key, value, headers, timestamp) in enumerate(records):
+        record = _write_record(key, value, headers, timestamp - base_timestamp, delta)
+        wire.write_varint(body, len(record))
+        body += record
+    attributes = codec
+    attributes |= batches.TRANSACTIONAL_BIT if transactional else 0
+    attributes |= batches.CONTROL_BIT if control else 0
+    attributes |= batches.APPEND_TIME_BIT if append_time_ms is not None else 0
+    header = batches.BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=2,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=len(records) - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record[3] for record in records) if append_time_ms is None else append_time_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=len(records),
+    )
+    return _assemble(header, compression.compress(codec, body))
+
+
+def _assemble(header: batches.BatchHeader, body: bytes) -> bytearray:
+    """Header and body as one batch, with the length and the checksum that they need."""
+    length = BATCH_HEADER_SIZE - batches.LENGTH_OVERHEAD + len(body)
+    batch = bytearray(batches.HEADER.pack(*header._replace(length=length)))
+    batch += body
+    crc = crc32c(memoryview(batch)[batches.ATTRIBUTES_POSITION :])
+    _CRC.pack_into(batch, batches.CRC_POSITION, crc)
+    return batch
+
+
+def _write_record(
+    key: bytes | None, value: bytes | None, headers: Headers, timestamp_delta: int, offset_delta: int
+) -> bytearray:
+    out = bytearray(1)
+    wire.write_varint(out, timestamp_delta)
+    wire.write_varint(out, offset_delta)
+    _write_nullable(out, key)
+    _write_nullable(out, value)
+    wire.write_varint(out, len(headers))
+    for name, content in headers:
+        _write_nullable(out, name.encode(errors="surrogateescape"))
+        _write_nullable(out, content)
+    return out
+
+
+def _write_nullable(out: bytearray, content: bytes | None) -> None:
+    if content is None:
+        out.append(1)
+    else:
+        wire.write_varint(out, len(content))
+        out += content
+
+
+def build_control_batch(
+    marker: Marker,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp_ms: int,
+    *,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """The one record that ends a transaction in a partition."""
+    record = (_MARKER_KEY.pack(0, marker), _MARKER_VALUE.pack(0, coordinator_epoch), (), timestamp_ms)
+    return build_batch(
+        [record],
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+        leader_epoch=leader_epoch,
+    )
+
+
+def read_marker(batch: Buffer) -> tuple[Marker, int] | None:
+    """How the transaction ended and the coordinator's epoch; None for control records of other kinds."""
+    records = read_records(batch)
+    if len(records) != 1 or records[0].key is None or len(records[0].key) < _MARKER_KEY.size:
+        raise CorruptBatch("a control batch without its one control record")
+    _, kind = _MARKER_KEY.unpack_from(records[0].key)
+    if kind not in (Marker.ABORT, Marker.COMMIT):
+        return None
+    value = records[0].value
+    if value is None or len(value) < _MARKER_VALUE.size:
+        raise CorruptBatch("the end of a transaction without the coordinator's epoch")
+    return Marker(kind), _MARKER_VALUE.unpack_from(value)[1]
+
+
+def recompress(batch: Buffer, codec: int, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytearray:
+    """The same batch under another codec: its length, attributes and checksum change, nothing else."""
+    view = memoryview(batch)
+    header = batches.check_whole(view, 0, len(view))
+    body = compression.decompress(header.codec, view[BATCH_HEADER_SIZE:], size_max)
+    attributes = header.attributes & ~batches.CODEC_MASK | codec
+    return _assemble(header._replace(attributes=attributes), compression.compress(codec, body))
