@@ -13,8 +13,6 @@ import fcntl
 import os
 from typing import Protocol
 
-from tidelog.base.limits import COPY_CHUNK_SIZE
-
 Buffer = bytes | bytearray | memoryview
 
 
@@ -58,6 +56,9 @@ class Directory(Protocol):
 
     def names(self) -> list[str]: ...
 
+    def sizes(self) -> dict[str, int]:
+        """The files in this folder, by name, with their sizes."""
+
     def exists(self, name: str) -> bool: ...
 
     def folder(self, name: str) -> Directory:
@@ -71,8 +72,8 @@ class Directory(Protocol):
     def read_whole(self, name: str) -> bytes | None:
         """The content of a small file, or None if there is no such file."""
 
-    def replace_whole(self, name: str, content: bytes) -> None:
-        """Atomically and durably put `content` in place of the file of that name."""
+    def replace_whole(self, name: str, content: bytes, durable: bool = True) -> None:
+        """Atomically put `content` in place of the file of that name; durably, unless it can be remade."""
 
     def sync(self) -> None: ...
 
@@ -176,6 +177,10 @@ class DiskDirectory:
     def names(self) -> list[str]:
         return sorted(os.listdir(self.path))
 
+    def sizes(self) -> dict[str, int]:
+        with os.scandir(self.path) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+
     def exists(self, name: str) -> bool:
         return os.path.exists(os.path.join(self.path, name))
 
@@ -204,14 +209,16 @@ class DiskDirectory:
         except FileNotFoundError:
             return None
 
-    def replace_whole(self, name: str, content: bytes) -> None:
+    def replace_whole(self, name: str, content: bytes, durable: bool = True) -> None:
         path = os.path.join(self.path, name)
         with open(path + ".tmp", "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(path + ".tmp", path)
-        self.sync()
+        if durable:
+            self.sync()
 
     def sync(self) -> None:
         descriptor = os.open(self.path, os.O_RDONLY)
@@ -234,11 +241,3 @@ class DirectoryLock:
 
     def release(self) -> None:
         os.close(self._descriptor)
-
-
-def copy_file(source: File, target: File) -> None:
-    """Append all of `source` to `target`, a bounded piece at a time."""
-    position = 0
-    while piece := source.read(position, COPY_CHUNK_SIZE):
-        target.append(piece)
-        position += len(piece)

@@ -29,6 +29,5 @@ DECOMPRESSED_SIZE_MAX = 128 * MIB  # of one batch, where its records must be loo
 RECENT_BATCHES_PER_PRODUCER = 5
 PRODUCERS_PER_PARTITION_MAX = 100_000
 SCAN_CHUNK_SIZE = 1 * MIB
-COPY_CHUNK_SIZE = 1 * MIB
 INDEX_TAIL_ENTRIES_MAX = 512  # index entries kept in memory before they are written
 FLUSH_THREADS = 4

@@ -1,0 +1,16 @@
+"""The two clocks: the wall clock that stamps records, and the monotonic one that measures waiting.
+
+The core never reads a clock: `now_ms` is an argument. The shell reads these and passes them in.
+"""
+
+from __future__ import annotations
+
+import time
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,103 @@
+"""How the commands reach a broker: plain librdkafka clients that keep their log lines to themselves.
+
+**Invariant:** a broker that cannot be reached is reported once, with its address, within seconds.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
+
+from tidelog.cli.failure import BadWord, Failure
+
+CONNECT_TIMEOUT_S = 3.0
+ANSWER_TIMEOUT_S = 10.0
+
+_UNREACHABLE_CODES = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+)
+
+
+def client_settings(bootstrap_server: str) -> dict[str, Any]:
+    """The settings every client here starts from; fails if nothing listens at the address."""
+    _knock(bootstrap_server)
+    return {"bootstrap.servers": bootstrap_server, "client.id": "tidelog-cli", "log_level": 0}
+
+
+def open_admin(bootstrap_server: str) -> AdminClient:
+    return AdminClient(client_settings(bootstrap_server))
+
+
+def open_consumer(bootstrap_server: str, **settings: Any) -> Consumer:
+    """A consumer to assign partitions to; its group never joins and never commits."""
+    return Consumer(
+        client_settings(bootstrap_server)
+        | {"group.id": "tidelog-cli", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        | settings
+    )
+
+
+def cluster_metadata(client: AdminClient | Consumer, bootstrap_server: str) -> ClusterMetadata:
+    """All topics. (Asking for one by name would create it where auto-creation is on.)"""
+    try:
+        metadata: ClusterMetadata = client.list_topics(timeout=ANSWER_TIMEOUT_S)
+        return metadata
+    except KafkaException as error:
+        raise explain(error, bootstrap_server) from None
+
+
+def topic_metadata(client: AdminClient | Consumer, bootstrap_server: str, topic: str) -> TopicMetadata:
+    """One topic that must exist."""
+    found: TopicMetadata | None = cluster_metadata(client, bootstrap_server).topics.get(topic)
+    if found is None:
+        raise no_such_topic(topic)
+    if found.error is not None:
+        raise Failure(f"topic {topic!r}: {found.error.str()}")
+    return found
+
+
+def no_such_topic(topic: str) -> Failure:
+    return Failure(f"topic {topic!r} does not exist; create it with: tidelog topic create {topic}")
+
+
+def explain(error: KafkaException, bootstrap_server: str) -> Failure:
+    """The failure that a client's exception means."""
+    cause: KafkaError = error.args[0]
+    if cause.code() in _UNREACHABLE_CODES:
+        return unreachable(bootstrap_server, "no answer")
+    return Failure(cause.str())
+
+
+def unreachable(bootstrap_server: str, why: str) -> Failure:
+    return Failure(
+        f"no broker at {bootstrap_server} ({why}); start one with 'tidelog serve' or set --bootstrap-server"
+    )
+
+
+def _knock(bootstrap_server: str) -> None:
+    """librdkafka would try for ever; a plain connect says at once that nobody is there."""
+    reason = "no address"
+    for address in bootstrap_server.split(","):
+        try:
+            socket.create_connection(split_address(address), CONNECT_TIMEOUT_S).close()
+            return
+        except OSError as error:
+            reason = (error.strerror or "timed out").lower()
+    raise unreachable(bootstrap_server, reason)
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """`host:port`, `[::1]:port` or a bare host, which means port 9092."""
+    host, separator, port = address.strip().rpartition(":")
+    if not separator or address.strip().endswith("]"):
+        host, port = address.strip(), "9092"
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise BadWord(f"--bootstrap-server {address}: not an address; write host:port")
+    return host.strip("[]"), int(port)

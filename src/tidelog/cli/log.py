@@ -1,0 +1,9 @@
+"""stub"""
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def dump(x: str) -> None: ...

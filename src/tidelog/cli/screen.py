@@ -1,0 +1,40 @@
+"""What the commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+PIPE_WIDTH = 240  # a file or a pipe has no width; cutting columns there would lose data
+
+
+def console() -> Console:
+    """A console on stdout that never cuts a table short when nobody looks."""
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
+    """Numbers to the right, words to the left."""
+    rows = [list(row) for row in rows]
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        is_numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
+        table.add_column(column, justify="right" if is_numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console().print(table)
+
+
+def json_line(value: Any) -> str:
+    """One line of JSON, readable where UTF-8 is."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def print_json(value: Any) -> None:
+    print(json_line(value))

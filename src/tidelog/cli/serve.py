@@ -1,0 +1,70 @@
+"""`tidelog serve`: one broker in the foreground.
+
+Plain argparse, because a broker that starts in a tenth of a second cannot wait for typer and rich.
+
+**Invariant:** imports neither typer, rich nor confluent_kafka.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tidelog.cli.failure import BadWord, Failure, report
+from tidelog.cli.properties import parse_setting, read_properties
+
+SUMMARY = "Start one broker in the foreground; SIGTERM or Ctrl-C stops it cleanly."
+
+_EPILOGUE = """\
+Settings have Kafka's names: node.id, listeners, advertised.listeners, log.dirs, num.partitions, …
+Port 0 picks a free one. Once it serves, it prints: tidelog ready: broker <id> at <host>:<port>
+
+  tidelog serve -o listeners=PLAINTEXT://127.0.0.1:9092 -o log.dirs=./data
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise BadWord(f"{message}; see 'tidelog serve --help'")
+
+
+def serve(words: Sequence[str]) -> int:
+    """Run a broker until it is told to stop; the exit code of the process."""
+    try:
+        properties = collect_properties(words)
+    except Failure as failure:
+        return report(failure)
+    from tidelog.server.serve import run
+
+    return run(properties)
+
+
+def collect_properties(words: Sequence[str]) -> dict[str, str]:
+    """The file's settings, then those of the command line, which win."""
+    parsed = _parser().parse_args(words)
+    properties = read_properties(parsed.config) if parsed.config else {}
+    properties.update(parse_setting(word) for word in parsed.settings)
+    return properties
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="tidelog serve",
+        description=SUMMARY,
+        epilog=_EPILOGUE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="a Java .properties file, as Kafka's server.properties"
+    )
+    parser.add_argument(
+        "-o",
+        dest="settings",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting; wins over the file",
+    )
+    return parser

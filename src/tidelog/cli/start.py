@@ -1,0 +1,80 @@
+"""Where `tidelog consume --from` begins: earliest, latest, OFFSET, -N (the last N) or @TIMESTAMP."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from confluent_kafka import Consumer, TopicPartition
+
+from tidelog.cli.connection import ANSWER_TIMEOUT_S
+from tidelog.cli.failure import BadWord, Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """`number` is the offset, the count from the end, or the timestamp in ms; 0 for the two ends."""
+
+    kind: Literal["earliest", "latest", "offset", "last", "timestamp"]
+    number: int = 0
+
+
+def parse_start(word: str) -> Start:
+    """The meaning of the word after --from."""
+    if word == "earliest":
+        return Start("earliest")
+    if word == "latest":
+        return Start("latest")
+    if re.fullmatch(r"\d{1,18}", word):
+        return Start("offset", int(word))
+    if re.fullmatch(r"-\d{1,18}", word):
+        return Start("last", int(word[1:]))
+    if word.startswith("@"):
+        return Start("timestamp", _timestamp_ms(word))
+    raise BadWord(f"--from {word}: write earliest, latest, an offset, -N for the last N, or @timestamp")
+
+
+def starting_offsets(consumer: Consumer, topic: str, partitions: list[int], start: Start) -> dict[int, int]:
+    """The offset to begin at, by partition."""
+    ends = {
+        number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_TIMEOUT_S)
+        for number in partitions
+    }
+    if start.kind == "timestamp":
+        return _offsets_at(consumer, topic, ends, start.number)
+    offsets = {}
+    for number, (low, high) in ends.items():
+        if start.kind == "offset" and not low <= start.number <= high:
+            raise Failure(
+                f"--from {start.number}: partition {number} of {topic!r} holds offsets {low} to {high}"
+            )
+        offsets[number] = {
+            "earliest": low,
+            "latest": high,
+            "offset": start.number,
+            "last": max(low, high - start.number),
+        }[start.kind]
+    return offsets
+
+
+def _offsets_at(
+    consumer: Consumer, topic: str, ends: dict[int, tuple[int, int]], timestamp_ms: int
+) -> dict[int, int]:
+    """The first record not older than the timestamp; the end where all are older."""
+    asked = [TopicPartition(topic, number, timestamp_ms) for number in ends]
+    found = consumer.offsets_for_times(asked, timeout=ANSWER_TIMEOUT_S)
+    return {part.partition: part.offset if part.offset >= 0 else ends[part.partition][1] for part in found}
+
+
+def _timestamp_ms(word: str) -> int:
+    if re.fullmatch(r"@\d{1,15}", word):
+        return int(word[1:])
+    try:
+        moment = datetime.fromisoformat(word[1:])
+    except ValueError:
+        raise BadWord(f"--from {word}: write @milliseconds or @2026-01-31T12:00:00 (UTC)") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

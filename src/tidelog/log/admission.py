@@ -1,0 +1,121 @@
+"""What a producer's batch must be before it is appended (L3): the header checked in full.
+
+The body stays opaque, but for two kinds of topic: a compacted one needs a key in every record, and one
+with a codec of its own gets its batches recompressed.
+
+**Invariant:** a batch that is refused here has touched nothing; every refusal has Kafka's error code.
+"""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from tidelog.base.config import TopicSettings
+from tidelog.base.limits import BATCH_HEADER_SIZE
+from tidelog.protocol.batch import (
+    ATTRIBUTES_POSITION,
+    CODEC_MASK,
+    CONTROL_BIT,
+    KNOWN_ATTRIBUTES,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    read_header,
+)
+from tidelog.protocol.compression import CODECS, ZSTD
+from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
+from tidelog.protocol.records import read_records, recompress
+
+Admitted = tuple[BatchHeader, memoryview, int, int]
+
+_CORRUPT = ErrorCode.corrupt_message
+_INVALID = ErrorCode.invalid_record
+
+
+def admit(view: memoryview, start: int, end: int, settings: TopicSettings, now_ms: int) -> Admitted:
+    """The checked header of the batch and where its bytes are: as they came, or recompressed."""
+    size = end - start
+    if size < BATCH_HEADER_SIZE:
+        raise RefusedBatch(_CORRUPT, f"a batch of {size} bytes is shorter than its header")
+    header = read_header(view, start)
+    if header.magic != 2:
+        raise RefusedBatch(_INVALID, f"magic {header.magic} is not accepted, only 2")
+    if header.length + LENGTH_OVERHEAD != size:
+        _refuse_length(header, size)
+    if size > settings.max_message_bytes:
+        raise RefusedBatch(
+            ErrorCode.message_too_large,
+            f"the batch of {size} bytes is larger than max.message.bytes={settings.max_message_bytes}",
+        )
+    if crc32c(view[start + ATTRIBUTES_POSITION : end]) != header.crc:
+        raise RefusedBatch(_CORRUPT, "the batch's checksum does not match its content")
+    _check_header(header)
+    if not settings.uses_append_time:
+        _check_timestamps(header, settings, now_ms)
+    if settings.is_compacted:
+        _check_keys(view[start:end])
+    if settings.codec_name != "producer" and CODECS[settings.codec_name] != header.codec:
+        return _recompressed(view[start:end], CODECS[settings.codec_name], settings)
+    return header, view, start, end
+
+
+def _refuse_length(header: BatchHeader, size: int) -> None:
+    if BATCH_HEADER_SIZE - LENGTH_OVERHEAD <= header.length < size - LENGTH_OVERHEAD:
+        raise RefusedBatch(_INVALID, "a produce request holds exactly one batch for a partition")
+    raise RefusedBatch(_CORRUPT, f"the batch says it has {header.length + LENGTH_OVERHEAD} bytes, not {size}")
+
+
+def _check_header(header: BatchHeader) -> None:
+    count = header.record_count
+    attributes = header.attributes
+    if header.base_offset != 0:
+        raise RefusedBatch(_INVALID, f"a producer's base offset is 0, not {header.base_offset}")
+    if count <= 0 or header.last_offset_delta != count - 1:
+        raise RefusedBatch(
+            _INVALID, f"{count} records do not go with a last offset delta of {header.last_offset_delta}"
+        )
+    if attributes & CONTROL_BIT:
+        raise RefusedBatch(_INVALID, "clients may not write control records")
+    if attributes & ~KNOWN_ATTRIBUTES or attributes & CODEC_MASK > ZSTD:
+        raise RefusedBatch(_INVALID, f"attributes {attributes:#06x} are not known")
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise RefusedBatch(
+            _INVALID, f"producer {header.producer_id} sent no epoch or no sequence with its batch"
+        )
+
+
+def _check_timestamps(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
+    newest, oldest = header.max_timestamp, header.base_timestamp
+    if newest - now_ms > settings.timestamp_after_max_ms:
+        raise RefusedBatch(
+            ErrorCode.invalid_timestamp,
+            f"timestamp {newest} is more than {settings.timestamp_after_max_ms} ms ahead of {now_ms}",
+        )
+    if oldest >= 0 and now_ms - oldest > settings.timestamp_before_max_ms:
+        raise RefusedBatch(
+            ErrorCode.invalid_timestamp,
+            f"timestamp {oldest} is more than {settings.timestamp_before_max_ms} ms behind {now_ms}",
+        )
+
+
+def _check_keys(batch: memoryview) -> None:
+    try:
+        records = read_records(batch)
+    except CorruptBatch as error:
+        raise RefusedBatch(_CORRUPT, str(error)) from None
+    if any(record.key is None for record in records):
+        raise RefusedBatch(_INVALID, "a compacted topic takes no record without a key")
+
+
+def _recompressed(batch: memoryview, codec: int, settings: TopicSettings) -> Admitted:
+    try:
+        rewritten = recompress(batch, codec)
+    except CorruptBatch as error:
+        raise RefusedBatch(_CORRUPT, str(error)) from None
+    if len(rewritten) > settings.max_message_bytes:
+        raise RefusedBatch(
+            ErrorCode.message_too_large,
+            f"recompressed, the batch of {len(rewritten)} bytes is larger than "
+            f"max.message.bytes={settings.max_message_bytes}",
+        )
+    view = memoryview(rewritten)
+    return read_header(view), view, 0, len(rewritten)

@@ -1,0 +1,88 @@
+"""Which leader epoch began at which offset: what a returning replica compares to find divergence (R8).
+
+**Invariant:** epochs and offsets both ascend.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from tidelog.base.files import Directory
+from tidelog.log.checkpoint import LEADER_EPOCHS, read_rows, write_rows
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class LeaderEpochs:
+    """The `leader-epoch-checkpoint` of one partition."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._epochs: list[int] = []
+        self._start_offsets: list[int] = []
+
+    def load(self) -> None:
+        for row in read_rows(self._directory, LEADER_EPOCHS, width=2) or []:
+            try:
+                epoch, start_offset = int(row[0]), int(row[1])
+            except ValueError:
+                break
+            if self._epochs and (epoch <= self._epochs[-1] or start_offset < self._start_offsets[-1]):
+                break
+            self._epochs.append(epoch)
+            self._start_offsets.append(start_offset)
+
+    @property
+    def latest(self) -> int:
+        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """The first batch of `epoch` is at `start_offset`; an epoch that is known already changes nothing."""
+        if epoch < 0 or epoch <= self.latest:
+            return
+        while self._start_offsets and self._start_offsets[-1] >= start_offset:
+            self._epochs.pop()
+            self._start_offsets.pop()
+        self._epochs.append(epoch)
+        self._start_offsets.append(start_offset)
+        self.write()
+
+    def write(self) -> None:
+        """Not fsynced: whatever is lost, the scan from the recovery point finds again."""
+        rows = [f"{epoch} {offset}" for epoch, offset in zip(self._epochs, self._start_offsets, strict=True)]
+        write_rows(self._directory, LEADER_EPOCHS, rows, durable=False)
+
+    def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch not above the one asked for; undefined if unknown."""
+        if epoch == self.latest and epoch != UNDEFINED_EPOCH:
+            return epoch, log_end_offset
+        higher = bisect_right(self._epochs, epoch)
+        if epoch < 0 or higher == len(self._epochs):
+            return UNDEFINED_EPOCH, UNDEFINED_OFFSET
+        if higher == 0:
+            return epoch, self._start_offsets[0]
+        return self._epochs[higher - 1], self._start_offsets[higher]
+
+    def at(self, offset: int) -> int:
+        """The epoch of the batch at `offset`."""
+        place = bisect_right(self._start_offsets, offset) - 1
+        return self._epochs[place] if place >= 0 else UNDEFINED_EPOCH
+
+    def cut_end(self, end_offset: int) -> None:
+        """Forget epochs that began at or after `end_offset`."""
+        place = bisect_left(self._start_offsets, end_offset)
+        if place < len(self._epochs):
+            del self._epochs[place:], self._start_offsets[place:]
+            self.write()
+
+    def cut_start(self, start_offset: int) -> None:
+        """Forget epochs that ended before `start_offset`; the one that holds it now begins there."""
+        place = bisect_right(self._start_offsets, start_offset) - 1
+        if place > 0 or (place == 0 and self._start_offsets[0] < start_offset):
+            del self._epochs[:place], self._start_offsets[:place]
+            self._start_offsets[0] = start_offset
+            self.write()
+
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._start_offsets, strict=True))

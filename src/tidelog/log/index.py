@@ -1,0 +1,154 @@
+"""The sparse indexes of a segment: offset to position, and timestamp to offset, in Kafka's formats.
+
+Entries are kept in memory until there are some hundred of them, then written in one call; a crash may
+lose them and recovery rebuilds them from the log. Look-ups are a binary search over the file and what
+is still in memory.
+
+**Invariant:** keys grow strictly; an index that says otherwise is thrown away and rebuilt.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from struct import Struct
+
+from tidelog.base.files import Directory, File
+from tidelog.base.limits import INDEX_TAIL_ENTRIES_MAX
+
+_BLOCK_ENTRIES = 512
+
+
+class SparseIndex:
+    """Pairs of growing numbers in a file; the base of both indexes."""
+
+    entry: Struct
+
+    def __init__(self, directory: Directory, name: str) -> None:
+        self._directory = directory
+        self.name = name
+        self._file: File | None = None
+        self._written_count = 0
+        self._tail: list[tuple[int, int]] = []
+
+    def open(self) -> File:
+        """The file, opened at first use: a sealed segment that nobody reads costs no descriptor."""
+        if self._file is None:
+            self._file = self._directory.open(self.name)
+            self._written_count = self._file.size // self.entry.size
+        return self._file
+
+    @property
+    def count(self) -> int:
+        self.open()
+        return self._written_count + len(self._tail)
+
+    @property
+    def size(self) -> int:
+        return self.count * self.entry.size
+
+    def append(self, key: int, value: int) -> None:
+        self._tail.append((key, value))
+        if len(self._tail) >= INDEX_TAIL_ENTRIES_MAX:
+            self.write_tail()
+
+    def write_tail(self) -> None:
+        if not self._tail:
+            return
+        file = self.open()
+        pack = self.entry.pack
+        file.append(b"".join([pack(key, value) for key, value in self._tail]))
+        self._written_count += len(self._tail)
+        self._tail.clear()
+
+    def at(self, place: int) -> tuple[int, int]:
+        file = self.open()
+        if place >= self._written_count:
+            return self._tail[place - self._written_count]
+        key, value = self.entry.unpack(file.read(place * self.entry.size, self.entry.size))
+        return key, value
+
+    def last(self) -> tuple[int, int] | None:
+        count = self.count
+        return self.at(count - 1) if count else None
+
+    def floor(self, key: int) -> tuple[int, int] | None:
+        """The last entry whose key is not above `key`."""
+        place = self.place_after(key) - 1
+        return self.at(place) if place >= 0 else None
+
+    def place_after(self, key: int) -> int:
+        """How many entries have a key that is not above `key`."""
+        self.open()
+        if self._tail and self._tail[0][0] <= key:
+            return self._written_count + bisect_right(self._tail, key, key=_first)
+        return self._search_file(key)
+
+    def _search_file(self, key: int) -> int:
+        """Halve by single entries down to a block, then read the block once and halve inside it."""
+        file, size, unpack = self.open(), self.entry.size, self.entry.unpack_from
+        low, high = 0, self._written_count
+        while high - low > _BLOCK_ENTRIES:
+            middle = (low + high) // 2
+            if unpack(file.read(middle * size, size))[0] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        first = low
+        block = file.read(low * size, (high - low) * size)
+        while low < high:
+            middle = (low + high) // 2
+            if unpack(block, (middle - first) * size)[0] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def is_sane(self, value_max: int) -> bool:
+        """Whole entries, and a last one that can be: what is asked of an index that was closed cleanly."""
+        if self.open().size % self.entry.size:
+            return False
+        last = self.last()
+        return last is None or (last[0] >= 0 and 0 <= last[1] <= value_max)
+
+    def reset(self) -> None:
+        self._tail.clear()
+        self.open().truncate(0)
+        self._written_count = 0
+
+    def truncate_to(self, count: int) -> None:
+        """Keep the first `count` entries."""
+        if count >= self.count:
+            return
+        self.write_tail()
+        self.open().truncate(count * self.entry.size)
+        self._written_count = count
+
+    def files(self) -> list[File]:
+        return [self._file] if self._file is not None else []
+
+    def close(self) -> None:
+        if self._file is not None:
+            self.write_tail()
+            self._file.close()
+            self._file = None
+
+
+class OffsetIndex(SparseIndex):
+    """Last offset of a batch, relative to the segment's base, to the batch's position."""
+
+    entry = Struct(">ii")
+
+
+class TimeIndex(SparseIndex):
+    """The largest timestamp so far to the relative offset it was seen at."""
+
+    entry = Struct(">qi")
+
+    def maybe_append(self, timestamp: int, relative_offset: int) -> None:
+        last = self.last()
+        if last is None or timestamp > last[0]:
+            self.append(timestamp, relative_offset)
+
+
+def _first(entry: tuple[int, int]) -> int:
+    return entry[0]

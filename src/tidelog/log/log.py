@@ -1,0 +1,321 @@
+"""One partition's log: an ordered list of segments of which the last one grows.
+
+`append` is the write path of a leader; `read` names a range of a file. Whatever may block for long
+(fsync, unlinking) leaves as a job for the shell to run and comes back as an event.
+
+**Invariant:** offsets are given once and never change; what a failed write left behind is never read,
+because the log takes nothing and gives nothing once it has failed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import NamedTuple
+
+from tidelog.base.config import TopicSettings
+from tidelog.base.files import Directory, File, FileSlice
+from tidelog.log.admission import admit
+from tidelog.log.epochs import LeaderEpochs
+from tidelog.log.producers import EndedTransaction, Producers
+from tidelog.log.segment import (
+    DELETED_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    Segment,
+    TimestampOffset,
+    file_name,
+)
+from tidelog.log.transactions import AbortedIndex, AbortedTransaction
+from tidelog.protocol.batch import NO_TIMESTAMP, BatchHeader, check_whole, stamp, stamp_append_time
+from tidelog.protocol.errors import ErrorCode, RefusedBatch
+from tidelog.protocol.records import read_marker, read_records
+
+_JITTER_FACTOR = 2_654_435_761
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    end_offset: int
+    append_time_ms: int  # -1 unless the topic uses LogAppendTime
+    is_duplicate: bool
+
+
+class FlushJob:
+    """Files to fsync off the loop; `end_offset` is durable once `run` has returned."""
+
+    __slots__ = ("_directory", "_files", "end_offset", "log")
+
+    def __init__(self, log: Log, end_offset: int, files: list[File], directory: Directory | None) -> None:
+        self.log = log
+        self.end_offset = end_offset
+        self._files = files
+        self._directory = directory
+        for file in files:
+            file.pin()
+
+    def run(self) -> None:
+        """On a thread of the shell. Raises OSError if anything is not durable; never tried again (L10)."""
+        for file in self._files:
+            file.sync()
+        if self._directory is not None:
+            self._directory.sync()
+
+    def release(self) -> None:
+        for file in self._files:
+            file.unpin()
+
+
+class Log:
+    """Made by `recovery.open_log`, which finds out what is on the disk."""
+
+    def __init__(self, directory: Directory, settings: TopicSettings) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.segments: list[Segment] = []
+        self.bases: list[int] = []
+        self.aborted: dict[int, AbortedIndex] = {}
+        self.epochs = LeaderEpochs(directory)
+        self.producers = Producers()
+        self.start_offset = 0
+        self.end_offset = 0
+        self.recovery_point = 0
+        self.last_flush_ms = 0
+        self.has_new_files = True
+        self._ended: list[EndedTransaction] = []
+
+    @property
+    def active(self) -> Segment:
+        return self.segments[-1]
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self.segments)
+
+    def append(self, view: memoryview, start: int, end: int, leader_epoch: int, now_ms: int) -> Appended:
+        """Append the batch in `view[start:end]`, stamping it there; RefusedBatch, or OSError if it failed."""
+        header, view, start, end = admit(view, start, end, self.settings, now_ms)
+        if header.producer_id >= 0:
+            repeated = self.producers.check(header)
+            if repeated is not None:
+                time_ms = repeated.timestamp if self.settings.uses_append_time else NO_TIMESTAMP
+                return Appended(repeated.base_offset, repeated.last_offset + 1, time_ms, True)
+        append_time_ms = NO_TIMESTAMP
+        max_timestamp = header.max_timestamp
+        if self.settings.uses_append_time:
+            append_time_ms = max_timestamp = now_ms
+            stamp_append_time(view, start, end, header.attributes, now_ms)
+        base_offset = self.end_offset
+        stamp(view, start, base_offset, leader_epoch)
+        last_offset = base_offset + header.last_offset_delta
+        self._write(view[start:end], leader_epoch, base_offset, last_offset, max_timestamp, now_ms)
+        if header.producer_id >= 0:
+            self.producers.update(header, base_offset, max_timestamp)
+        return Appended(base_offset, last_offset + 1, append_time_ms, False)
+
+    def append_marker(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
+        """Append a control batch of the transaction coordinator: the end of a producer's transaction."""
+        view = memoryview(batch)
+        header = check_whole(view, 0, len(batch))
+        marker = read_marker(view) if header.is_control else None
+        if marker is None:
+            raise RefusedBatch(ErrorCode.invalid_record, "not an end-of-transaction marker")
+        self.producers.check_marker(header, marker[1])
+        base_offset = self.end_offset
+        stamp(view, 0, base_offset, leader_epoch)
+        self._write(view, leader_epoch, base_offset, base_offset, header.max_timestamp, now_ms)
+        ended = self.producers.end_transaction(header, base_offset, *marker)
+        if ended is not None:
+            self.note_ended(ended, self.bases[-1])
+        return Appended(base_offset, base_offset + 1, NO_TIMESTAMP, False)
+
+    def _write(
+        self, data: memoryview, epoch: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int
+    ) -> None:
+        settings = self.settings
+        active = self.segments[-1]
+        if active.size and (
+            active.is_full(len(data), last_offset, settings.segment_bytes, settings.segment_index_bytes)
+            or self._is_old(active, timestamp, now_ms)
+        ):
+            active = self.roll(now_ms)
+        if epoch != self.epochs.latest:
+            self.epochs.assign(epoch, base_offset)
+        active.append(data, last_offset, timestamp, settings.index_interval_bytes)
+        self.end_offset = last_offset + 1
+
+    def _is_old(self, active: Segment, timestamp: int, now_ms: int) -> bool:
+        first = active.first_timestamp()
+        waited = timestamp - first if first is not None and first >= 0 else now_ms - active.created_ms
+        jitter = self.settings.segment_jitter_ms
+        if jitter:
+            waited += active.base_offset * _JITTER_FACTOR % jitter
+        return waited > self.settings.segment_ms
+
+    def roll(self, now_ms: int) -> Segment:
+        """Seal the active segment and begin the next one at the log end offset."""
+        self.active.seal()
+        self.write_snapshot()
+        return self.add_segment(self.end_offset, 0, now_ms)
+
+    def add_segment(self, base_offset: int, size: int, now_ms: int) -> Segment:
+        segment = Segment(self.directory, base_offset, size, now_ms)
+        self.segments.append(segment)
+        self.bases.append(base_offset)
+        self.has_new_files = True
+        return segment
+
+    def write_snapshot(self) -> None:
+        """The producers' state at the log end offset; not fsynced here, the next flush does that."""
+        name = file_name(self.end_offset, SNAPSHOT_SUFFIX)
+        self.directory.replace_whole(name, self.producers.encode(), durable=False)
+
+    def read(
+        self, offset: int, bound_offset: int, max_bytes: int, at_least_one: bool = True
+    ) -> FileSlice | None:
+        """Batches from the one that holds `offset`, ending below `bound_offset`; None if there are none.
+
+        At least the first batch is whole if `at_least_one` (KIP-74); the last one may be cut.
+        """
+        place = max(bisect_right(self.bases, offset) - 1, 0)
+        while place < len(self.segments) and offset < bound_offset:
+            segment = self.segments[place]
+            found = segment.locate(offset)
+            if found is not None:
+                if found.header.base_offset >= bound_offset:
+                    return None
+                if found.header.size > max_bytes and not at_least_one:
+                    return None
+                size = self._position_of(place, bound_offset) - found.position
+                wanted = max(max_bytes, found.header.size)
+                return segment.slice(found.position, min(size, wanted)) if size > 0 else None
+            place += 1
+            if place < len(self.segments):
+                offset = max(offset, self.bases[place])
+        return None
+
+    def _position_of(self, place: int, bound_offset: int) -> int:
+        """Where readable bytes of that segment end if records from `bound_offset` on must not be seen."""
+        segment = self.segments[place]
+        end_offset = self.bases[place + 1] if place + 1 < len(self.bases) else self.end_offset
+        if bound_offset >= end_offset:
+            return segment.size
+        found = segment.locate(bound_offset)
+        return found.position if found is not None else segment.size
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions that a reader of [start, end) needs to know, in the order of their starts."""
+        place = max(bisect_right(self.bases, start_offset) - 1, 0)
+        found = []
+        for base in self.bases[place:]:
+            index = self.aborted.get(base)
+            for entry in index.entries if index else ():
+                if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+                    found.append(entry)
+        return sorted(found, key=lambda entry: entry.first_offset)
+
+    def note_ended(self, ended: EndedTransaction, base: int) -> None:
+        """A marker is in the segment at `base`: remember the abort; it counts once it is committed."""
+        if ended.is_aborted:
+            first_open = self.producers.first_open_offset()
+            stable = first_open if first_open is not None else ended.last_offset + 1
+            if base not in self.aborted:
+                self.aborted[base] = AbortedIndex(self.directory, base)
+            self.aborted[base].append(
+                AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, stable)
+            )
+        self._ended.append(ended)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """The first offset whose transaction is undecided, or decided by a marker not yet committed."""
+        first_open = self.producers.first_open_offset()
+        stable = high_watermark if first_open is None else min(high_watermark, first_open)
+        if self._ended:
+            self._ended = [ended for ended in self._ended if ended.last_offset >= high_watermark]
+            for ended in self._ended:
+                stable = min(stable, ended.first_offset)
+        return stable
+
+    def find_timestamp(self, timestamp: int, bound_offset: int) -> TimestampOffset | None:
+        """The first record below `bound_offset` whose timestamp is not below `timestamp`."""
+        for segment in self.segments:
+            if segment is not self.active and segment.largest_timestamp.timestamp < timestamp:
+                continue
+            found = segment.locate_timestamp(timestamp, self.start_offset)
+            if found is None:
+                continue
+            data = segment.file.read(found.position, found.header.size)
+            for record in read_records(memoryview(data)):
+                if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                    in_bound = record.offset < bound_offset
+                    return TimestampOffset(record.timestamp, record.offset) if in_bound else None
+        return None
+
+    def find_max_timestamp(self) -> TimestampOffset | None:
+        """The record with the largest timestamp; of several, the first."""
+        best = max((s.largest_timestamp for s in self.segments), key=lambda largest: largest.timestamp)
+        return self.find_timestamp(best.timestamp, self.end_offset) if best.timestamp >= 0 else None
+
+    def header_at(self, offset: int) -> BatchHeader | None:
+        """The header of the batch that holds `offset`."""
+        found = self.segments[max(bisect_right(self.bases, offset) - 1, 0)].locate(offset)
+        return found.header if found else None
+
+    def advance_start(self, offset: int) -> None:
+        """Records below `offset` are gone for readers; their segments go when retention next looks."""
+        if offset > self.start_offset:
+            self.start_offset = offset
+            self.epochs.cut_start(offset)
+
+    def begin_flush(self) -> FlushJob:
+        """All that is written and not yet durable, as a job. Sealed segments take their indexes along."""
+        files: list[File] = []
+        first = max(bisect_right(self.bases, self.recovery_point) - 1, 0)
+        for segment in self.segments[first:]:
+            segment.file  # noqa: B018  opened, so that it is among the open files
+            files += [segment.file] if segment is self.active else segment.open_files()
+        for index in self.aborted.values():
+            files += index.files()
+        directory = self.directory if self.has_new_files else None
+        self.has_new_files = False
+        return FlushJob(self, self.end_offset, files, directory)
+
+    def end_flush(self, job: FlushJob, now_ms: int) -> None:
+        self.recovery_point = max(self.recovery_point, job.end_offset)
+        self.last_flush_ms = now_ms
+
+    def remove_segments(self, count: int) -> list[str]:
+        """Take the oldest `count` segments out of the log; the names their files now have, for removal."""
+        removed: list[str] = []
+        for segment in self.segments[:count]:
+            segment.close()
+            index = self.aborted.pop(segment.base_offset, None)
+            if index is not None:
+                index.close()
+            removed += self.rename_deleted(segment.base_offset)
+        del self.segments[:count], self.bases[:count]
+        self.advance_start(max(self.start_offset, self.bases[0]))
+        return removed
+
+    def rename_deleted(self, base_offset: int) -> list[str]:
+        """Give a segment's files the names that mark them for removal."""
+        renamed = []
+        for suffix in SEGMENT_SUFFIXES:
+            name = file_name(base_offset, suffix)
+            if self.directory.exists(name):
+                self.directory.rename(name, name + DELETED_SUFFIX)
+                renamed.append(name + DELETED_SUFFIX)
+        return renamed
+
+    def close(self, clean: bool) -> None:
+        """Release the files; if `clean`, everything is made durable first, so that opening scans nothing."""
+        if clean:
+            self.active.seal()
+            self.write_snapshot()
+            for segment in self.segments[max(bisect_right(self.bases, self.recovery_point) - 1, 0) :]:
+                segment.file.sync()
+            self.directory.sync()
+            self.recovery_point = self.end_offset
+        for segment in self.segments:
+            segment.close()
+        for index in self.aborted.values():
+            index.close()

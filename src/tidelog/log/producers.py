@@ -1,0 +1,238 @@
+"""What the log remembers of each idempotent producer (P8), and the transactions that are open.
+
+A batch of a known producer is one of:
+
+| its sequence                               | then                                            |
+|--------------------------------------------|-------------------------------------------------|
+| equals one of the last five batches        | duplicate: answered with that batch's offset    |
+| follows the last one (or the producer, or  | appended                                        |
+| its epoch with sequence 0, is new)         |                                                 |
+| anything else                              | OUT_OF_ORDER_SEQUENCE_NUMBER                    |
+| has an epoch below the known one           | INVALID_PRODUCER_EPOCH                          |
+
+The state is a function of the log: a snapshot at each roll, plus a replay of what follows.
+
+**Invariant:** `check` changes nothing; `update` is called for batches that are in the log, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from tidelog.base.limits import PRODUCERS_PER_PARTITION_MAX, RECENT_BATCHES_PER_PRODUCER
+from tidelog.protocol.batch import NO_SEQUENCE, BatchHeader
+from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
+from tidelog.protocol.records import Marker
+
+SNAPSHOT_VERSION = 1
+_PREFIX = Struct(">hI")
+_COUNT = Struct(">i")
+_ENTRY = Struct(">qhiqiqiq")
+NO_OFFSET = -1
+SEQUENCE_MASK = 0x7FFFFFFF
+
+
+class RecentBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    timestamp: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - ((self.last_sequence - self.first_sequence) & SEQUENCE_MASK)
+
+
+class EndedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class Producer:
+    __slots__ = ("coordinator_epoch", "epoch", "producer_id", "recent", "timestamp", "transaction_offset")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = -1
+        self.recent: list[RecentBatch] = []
+        self.timestamp = -1
+        self.coordinator_epoch = -1
+        self.transaction_offset = NO_OFFSET
+
+    @property
+    def last_sequence(self) -> int:
+        return self.recent[-1].last_sequence if self.recent else NO_SEQUENCE
+
+
+class Producers:
+    """All producers of one partition."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, Producer] = {}
+        # First offset of each open transaction to its producer; offsets only grow, so the first is the least.
+        self._open: dict[int, int] = {}
+        self.changed_at = 0
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Producer]:
+        return iter(self._by_id.values())
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._by_id.get(producer_id)
+
+    def first_open_offset(self) -> int | None:
+        """Where the oldest undecided transaction began."""
+        return next(iter(self._open), None)
+
+    def check(self, header: BatchHeader) -> RecentBatch | None:
+        """The batch this one repeats, or None if it may be appended; RefusedBatch if it may not."""
+        known = self._by_id.get(header.producer_id)
+        if known is None:
+            return None
+        if header.producer_epoch < known.epoch:
+            raise RefusedBatch(
+                ErrorCode.invalid_producer_epoch,
+                f"producer {header.producer_id} has epoch {known.epoch}, the batch {header.producer_epoch}",
+            )
+        if header.producer_epoch == known.epoch:
+            for recent in known.recent:
+                if recent[0] == header.base_sequence and recent[1] == header.last_sequence:
+                    return recent
+        self._check_sequence(known, header)
+        if known.transaction_offset != NO_OFFSET and not header.is_transactional:
+            raise RefusedBatch(
+                ErrorCode.invalid_txn_state,
+                f"producer {header.producer_id} has a transaction open; the batch is outside of it",
+            )
+        return None
+
+    def _check_sequence(self, known: Producer, header: BatchHeader) -> None:
+        if header.producer_epoch == known.epoch:
+            expected = (known.last_sequence + 1) & SEQUENCE_MASK if known.recent else header.base_sequence
+        else:
+            expected = 0
+        if header.base_sequence != expected:
+            raise RefusedBatch(
+                ErrorCode.out_of_order_sequence_number,
+                f"producer {header.producer_id} sent sequence {header.base_sequence}; expected {expected}",
+            )
+
+    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
+        """RefusedBatch if the marker comes from a producer or a coordinator that has been replaced."""
+        known = self._by_id.get(header.producer_id)
+        if known is None:
+            return
+        if header.producer_epoch < known.epoch:
+            raise RefusedBatch(ErrorCode.invalid_producer_epoch, "the marker's producer epoch is old")
+        if coordinator_epoch < known.coordinator_epoch:
+            raise RefusedBatch(
+                ErrorCode.transaction_coordinator_fenced, "the marker is from an old coordinator"
+            )
+
+    def update(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
+        """A data batch with a producer id went into the log at `base_offset`."""
+        known = self._by_id.get(header.producer_id) or self._add(header.producer_id)
+        if header.producer_epoch != known.epoch:
+            known.epoch = header.producer_epoch
+            known.recent.clear()
+        last_offset = base_offset + header.last_offset_delta
+        if header.base_sequence >= 0:
+            recent = known.recent
+            recent.append(RecentBatch(header.base_sequence, header.last_sequence, last_offset, timestamp))
+            if len(recent) > RECENT_BATCHES_PER_PRODUCER:
+                del recent[0]
+        known.timestamp = timestamp
+        if header.is_transactional and known.transaction_offset == NO_OFFSET:
+            known.transaction_offset = base_offset
+            self._open[base_offset] = header.producer_id
+        self.changed_at = last_offset + 1
+
+    def end_transaction(
+        self, header: BatchHeader, base_offset: int, marker: Marker, coordinator_epoch: int
+    ) -> EndedTransaction | None:
+        """A marker went into the log at `base_offset`; the transaction it ended, if one was open."""
+        known = self._by_id.get(header.producer_id) or self._add(header.producer_id)
+        if header.producer_epoch != known.epoch:
+            known.epoch = header.producer_epoch
+            known.recent.clear()
+        known.coordinator_epoch = coordinator_epoch
+        known.timestamp = header.max_timestamp
+        self.changed_at = base_offset + 1
+        first_offset = known.transaction_offset
+        if first_offset == NO_OFFSET:
+            return None
+        known.transaction_offset = NO_OFFSET
+        self._open.pop(first_offset, None)
+        return EndedTransaction(header.producer_id, first_offset, base_offset, marker is Marker.ABORT)
+
+    def _add(self, producer_id: int) -> Producer:
+        if len(self._by_id) >= PRODUCERS_PER_PARTITION_MAX:
+            oldest = next((p for p in self if p.transaction_offset == NO_OFFSET), None)
+            if oldest is not None:
+                del self._by_id[oldest.producer_id]
+        added = self._by_id[producer_id] = Producer(producer_id)
+        return added
+
+    def expire(self, now_ms: int, idle_ms: int) -> None:
+        """Forget producers that wrote nothing for `idle_ms` and have no transaction open."""
+        idle = [p for p in self if p.transaction_offset == NO_OFFSET and now_ms - p.timestamp >= idle_ms]
+        for producer in idle:
+            del self._by_id[producer.producer_id]
+
+    def encode(self) -> bytes:
+        """The content of a `.snapshot` file."""
+        body = bytearray(_COUNT.pack(len(self._by_id)))
+        for producer in self:
+            last = producer.recent[-1] if producer.recent else RecentBatch(-1, NO_SEQUENCE, NO_OFFSET, -1)
+            body += _ENTRY.pack(
+                producer.producer_id,
+                producer.epoch,
+                last.last_sequence,
+                last.last_offset,
+                (last.last_sequence - last.first_sequence) & SEQUENCE_MASK if producer.recent else 0,
+                producer.timestamp,
+                producer.coordinator_epoch,
+                producer.transaction_offset,
+            )
+        return _PREFIX.pack(SNAPSHOT_VERSION, crc32c(body)) + body
+
+    def load(self, content: bytes, offset: int) -> None:
+        """Take the state of a `.snapshot` file of that offset; CorruptBatch if it is not one."""
+        producers = {}
+        for fields in read_snapshot(content):
+            producer = Producer(fields[0])
+            producer.epoch = fields[1]
+            if fields[3] != NO_OFFSET:
+                first = (fields[2] - fields[4]) & SEQUENCE_MASK
+                producer.recent.append(RecentBatch(first, fields[2], fields[3], fields[5]))
+            producer.timestamp, producer.coordinator_epoch, producer.transaction_offset = fields[5:8]
+            producers[producer.producer_id] = producer
+        self._by_id = producers
+        opened = [(p.transaction_offset, p.producer_id) for p in self if p.transaction_offset != NO_OFFSET]
+        self._open = dict(sorted(opened))
+        self.changed_at = offset
+
+
+def read_snapshot(content: bytes) -> list[tuple[int, ...]]:
+    """The entries of a snapshot file: id, epoch, last sequence, last offset, offset delta, timestamp,
+    coordinator epoch, first offset of the open transaction."""
+    if len(content) < _PREFIX.size + _COUNT.size:
+        raise CorruptBatch("producer snapshot is too short")
+    version, crc = _PREFIX.unpack_from(content)
+    body = memoryview(content)[_PREFIX.size :]
+    if version != SNAPSHOT_VERSION:
+        raise CorruptBatch(f"producer snapshot has version {version}")
+    if crc32c(body) != crc:
+        raise CorruptBatch("producer snapshot has a wrong checksum")
+    (count,) = _COUNT.unpack_from(body)
+    if len(body) != _COUNT.size + count * _ENTRY.size:
+        raise CorruptBatch(f"producer snapshot of {count} entries has {len(body)} bytes")
+    return list(_ENTRY.iter_unpack(body[_COUNT.size :]))

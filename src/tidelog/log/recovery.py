@@ -1,0 +1,261 @@
+"""Opening a log: what is on the disk, what of it can be trusted, and the state that follows from it (L9).
+
+After a clean stop nothing is scanned but the few batches behind the last index entry. After a crash,
+the segments from the recovery point on are read whole: every checksum, every offset; the first batch
+that is torn or corrupt is cut off with all that follows, and the indexes are made anew.
+
+**Invariant:** a batch that was whole before the crash is whole after it; nothing is ever cut below the
+recovery point.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from tidelog.base.config import TopicSettings
+from tidelog.base.files import Directory
+from tidelog.log.log import Log
+from tidelog.log.scan import BatchAt, Scan
+from tidelog.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    Segment,
+    file_name,
+)
+from tidelog.log.transactions import AbortedIndex
+from tidelog.protocol.errors import CorruptBatch
+from tidelog.protocol.records import read_marker
+
+LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp", ".cleaned")
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What opening a log found: for the operator's log and for the tests."""
+
+    scanned_bytes: int = 0
+    cut_bytes: int = 0
+    rebuilt: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def open_log(
+    directory: Directory,
+    settings: TopicSettings,
+    now_ms: int,
+    recovery_point: int = 0,
+    start_offset: int = 0,
+    is_clean: bool = False,
+) -> tuple[Log, Recovery]:
+    """The log in `directory`, made if it is empty, ready to append to and to read from."""
+    opening = _Opening(directory, settings, now_ms, recovery_point, is_clean)
+    opening.load_segments(start_offset)
+    opening.recover()
+    log = opening.log
+    log.start_offset = min(max(start_offset, log.bases[0]), log.end_offset)
+    log.recovery_point = log.end_offset if is_clean else min(recovery_point, log.end_offset)
+    log.last_flush_ms = now_ms
+    return log, opening.report
+
+
+class _Opening:
+    def __init__(
+        self, directory: Directory, settings: TopicSettings, now_ms: int, recovery_point: int, is_clean: bool
+    ) -> None:
+        self.log = Log(directory, settings)
+        self.report = Recovery()
+        self._directory = directory
+        self._now_ms = now_ms
+        self._recovery_point = recovery_point
+        self._is_clean = is_clean
+        self._sizes: dict[str, int] = {}
+        self._replay_from = 0
+
+    def load_segments(self, start_offset: int) -> None:
+        self._sizes = self._directory.sizes()
+        for name in [name for name in self._sizes if name.endswith(LEFTOVER_SUFFIXES)]:
+            self._directory.remove(name)
+            del self._sizes[name]
+        bases = sorted(base for base in map(_segment_base, self._sizes) if base is not None)
+        for base in bases:
+            self.log.add_segment(base, self._sizes[file_name(base, LOG_SUFFIX)], self._now_ms)
+            if file_name(base, TRANSACTION_INDEX_SUFFIX) in self._sizes:
+                self.log.aborted[base] = AbortedIndex(self._directory, base)
+        if not bases:
+            self.log.add_segment(start_offset, 0, self._now_ms)
+        self.log.epochs.load()
+
+    def recover(self) -> None:
+        log = self.log
+        log.end_offset = log.bases[-1]
+        if not (self._is_clean and self._tail_is_whole()):
+            self._is_clean = False
+        scan_from = len(log.segments) if self._is_clean else self._first_unflushed()
+        self._replay_from = self._load_snapshot(log.end_offset if self._is_clean else log.bases[scan_from])
+        for place, segment in enumerate(log.segments[:scan_from]):
+            self._check_indexes(segment)
+            end_offset = log.bases[place + 1] if place + 1 < len(log.bases) else log.end_offset
+            if end_offset > self._replay_from:
+                self._replay(segment)
+        if not self._is_clean:
+            log.end_offset = log.bases[scan_from]
+            self._scan_segments(scan_from)
+        log.epochs.cut_end(log.end_offset)
+        if self._is_clean and not self._sizes.get(file_name(log.end_offset, SNAPSHOT_SUFFIX)):
+            log.write_snapshot()
+
+    def _tail_is_whole(self) -> bool:
+        """After a clean stop: the batches behind the last index entry end where the file ends."""
+        active = self.log.active
+        if not self._indexes_are_sane(active):
+            return False
+        entry = active.offset_index.last()
+        scan = Scan(active.file, entry[1] if entry else 0, active.size)
+        for batch, _ in scan.batches():
+            self.log.end_offset = batch.header.last_offset + 1
+        return scan.problem is None and self.log.end_offset == self._recovery_point
+
+    def _first_unflushed(self) -> int:
+        return max(bisect_right(self.log.bases, self._recovery_point) - 1, 0)
+
+    def _load_snapshot(self, offset_max: int) -> int:
+        """Take the newest good snapshot not above `offset_max`; the offset from which to replay."""
+        offsets = sorted(
+            (offset for offset in map(_snapshot_offset, self._sizes) if offset is not None), reverse=True
+        )
+        for offset in offsets:
+            name = file_name(offset, SNAPSHOT_SUFFIX)
+            if offset > offset_max:
+                self._directory.remove(name)
+                continue
+            try:
+                self.log.producers.load(self._directory.read_whole(name) or b"", offset)
+                return offset
+            except CorruptBatch as error:
+                self.report.problems.append(f"{name}: {error}")
+                self._directory.remove(name)
+        return self.log.bases[0]
+
+    def _check_indexes(self, segment: Segment) -> None:
+        """A sealed segment's indexes: there, of whole entries, with a last entry that can be."""
+        if self._indexes_are_sane(segment):
+            segment.close()
+            return
+        self.report.rebuilt.append(segment.offset_index.name)
+        segment.reset_indexes()
+        scan = Scan(segment.file, 0, segment.size)
+        for batch, _ in scan.batches():
+            self._index(segment, batch)
+        segment.seal()
+        if scan.problem:
+            self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)}: {scan.problem}")
+
+    def _indexes_are_sane(self, segment: Segment) -> bool:
+        base = segment.base_offset
+        for index, suffix, limit in (
+            (segment.offset_index, INDEX_SUFFIX, segment.size),
+            (segment.time_index, TIME_INDEX_SUFFIX, 2**31),
+        ):
+            if file_name(base, suffix) not in self._sizes:
+                if segment.size > self.log.settings.index_interval_bytes:
+                    return False
+            elif self._sizes[file_name(base, suffix)] and not index.is_sane(limit):
+                return False
+        return True
+
+    def _replay(self, segment: Segment) -> None:
+        """Producers and transactions of a segment that is trusted, from where the snapshot ends."""
+        for batch, data in Scan(segment.file, 0, segment.size).batches():
+            if batch.header.last_offset >= self._replay_from:
+                self._apply(batch, data, note_aborts=False)
+
+    def _scan_segments(self, first: int) -> None:
+        log = self.log
+        for place in range(first, len(log.segments)):
+            segment = log.segments[place]
+            if segment.base_offset < log.end_offset:
+                self._drop_from(place, f"segment {segment.base_offset} begins below {log.end_offset}")
+                return
+            log.end_offset = max(log.end_offset, segment.base_offset)
+            if not self._scan_segment(place, segment):
+                self._drop_from(place + 1, "the segment before it was cut")
+                return
+            if place + 1 < len(log.segments):
+                segment.seal()
+
+    def _scan_segment(self, place: int, segment: Segment) -> bool:
+        """Read one segment whole; False if its end had to be cut off."""
+        log = self.log
+        segment.reset_indexes()
+        if segment.base_offset in log.aborted:
+            log.aborted.pop(segment.base_offset).reset()
+        must_follow = place == len(log.segments) - 1 and not log.settings.is_compacted
+        scan = Scan(segment.file, 0, segment.size)
+        for batch, data in scan.batches():
+            base_offset = batch.header.base_offset
+            if base_offset < log.end_offset or (must_follow and base_offset != log.end_offset):
+                scan.problem = f"a batch at {scan.position} has offset {base_offset}, not {log.end_offset}"
+                break
+            self._index(segment, batch)
+            log.epochs.assign(batch.header.leader_epoch, base_offset)
+            if batch.header.last_offset >= self._replay_from:
+                self._apply(batch, data, note_aborts=True, base=segment.base_offset)
+            log.end_offset = batch.header.last_offset + 1
+        self.report.scanned_bytes += scan.position
+        if scan.problem is None:
+            return True
+        self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)}: {scan.problem}")
+        self.report.cut_bytes += segment.size - scan.position
+        segment.truncate(scan.position)
+        return False
+
+    def _index(self, segment: Segment, batch: BatchAt) -> None:
+        header = batch.header
+        interval = self.log.settings.index_interval_bytes
+        segment.note_batch(batch.position, header.size, header.last_offset, header.max_timestamp, interval)
+
+    def _apply(self, batch: BatchAt, data: memoryview, note_aborts: bool, base: int = 0) -> None:
+        header = batch.header
+        if header.producer_id < 0:
+            return
+        producers = self.log.producers
+        if not header.is_control:
+            producers.update(header, header.base_offset, header.max_timestamp)
+            return
+        marker = read_marker(data)
+        if marker is None:
+            return
+        ended = producers.end_transaction(header, header.base_offset, *marker)
+        if ended is not None and note_aborts:
+            self.log.note_ended(ended, base)
+
+    def _drop_from(self, place: int, why: str) -> None:
+        """Segments behind a cut are not part of the log any more."""
+        log = self.log
+        for segment in log.segments[place:]:
+            self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)} dropped: {why}")
+            self.report.cut_bytes += segment.size
+            segment.close()
+            index = log.aborted.pop(segment.base_offset, None)
+            if index is not None:
+                index.close()
+            log.rename_deleted(segment.base_offset)
+        del log.segments[place:], log.bases[place:]
+
+
+def _segment_base(name: str) -> int | None:
+    return _offset_in_name(name, LOG_SUFFIX)
+
+
+def _snapshot_offset(name: str) -> int | None:
+    return _offset_in_name(name, SNAPSHOT_SUFFIX)
+
+
+def _offset_in_name(name: str, suffix: str) -> int | None:
+    stem = name[: -len(suffix)]
+    return int(stem) if name.endswith(suffix) and len(stem) == 20 and stem.isdigit() else None

@@ -1,0 +1,87 @@
+"""Walking a segment file: header by header, or whole batch by whole batch with the checksum.
+
+**Invariant:** reads bounded pieces and never past the end it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidelog.base.files import File
+from tidelog.base.limits import BATCH_HEADER_SIZE, SCAN_CHUNK_SIZE
+from tidelog.protocol.batch import LENGTH_MIN, OFFSET_AND_LENGTH, BatchHeader, check_whole, read_header
+from tidelog.protocol.errors import CorruptBatch
+
+_HEADERS_CHUNK_SIZE = 8 * 1024
+
+
+class BatchAt(NamedTuple):
+    position: int
+    header: BatchHeader
+
+
+def walk_headers(file: File, position: int, end: int) -> Iterator[BatchAt]:
+    """The batches from `position` on, by header alone; ends at the first that is not whole."""
+    chunk = b""
+    chunk_position = position
+    while position + BATCH_HEADER_SIZE <= end:
+        inside = position - chunk_position
+        if inside + BATCH_HEADER_SIZE > len(chunk):
+            chunk = file.read(position, min(_HEADERS_CHUNK_SIZE, end - position))
+            chunk_position, inside = position, 0
+            if len(chunk) < BATCH_HEADER_SIZE:
+                return
+        header = read_header(chunk, inside)
+        if header.length < LENGTH_MIN or position + header.size > end:
+            return
+        yield BatchAt(position, header)
+        position += header.size
+
+
+class Scan:
+    """Whole batches from `position` on, each with its checksum checked; stops at the first bad one.
+
+    `position` is where the good part ends, `problem` says why the scan stopped there, if not at the end.
+    """
+
+    def __init__(self, file: File, position: int, end: int) -> None:
+        self._file = file
+        self._end = end
+        self.position = position
+        self.problem: str | None = None
+
+    def batches(self) -> Iterator[tuple[BatchAt, memoryview]]:
+        chunk = memoryview(b"")
+        chunk_position = self.position
+        while self.position < self._end:
+            inside = self.position - chunk_position
+            size = self._batch_size(chunk, inside)
+            if size is None or inside + size > len(chunk):
+                wanted = max(SCAN_CHUNK_SIZE, size or 0)
+                chunk = memoryview(self._file.read(self.position, min(wanted, self._end - self.position)))
+                chunk_position, inside = self.position, 0
+                size = self._batch_size(chunk, 0)
+            if size is None or size > self._end - self.position:
+                self.problem = f"a batch at {self.position} is cut off at {self._end}"
+                return
+            if size > len(chunk):
+                chunk = memoryview(self._file.read(self.position, size))
+            if (header := self._checked(chunk, inside, size)) is None:
+                return
+            yield BatchAt(self.position, header), chunk[inside : inside + size]
+            self.position += size
+
+    def _batch_size(self, chunk: memoryview, inside: int) -> int | None:
+        """The size the batch announces, or None if that cannot be read from the chunk."""
+        if inside + BATCH_HEADER_SIZE > len(chunk):
+            return None
+        length: int = OFFSET_AND_LENGTH.unpack_from(chunk, inside)[1]
+        return length + OFFSET_AND_LENGTH.size if length >= LENGTH_MIN else BATCH_HEADER_SIZE
+
+    def _checked(self, chunk: memoryview, inside: int, size: int) -> BatchHeader | None:
+        try:
+            return check_whole(chunk, inside, inside + size)
+        except CorruptBatch as error:
+            self.problem = f"a batch at {self.position} is corrupt: {error}"
+            return None

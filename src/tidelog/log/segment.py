@@ -1,0 +1,194 @@
+"""One segment: a stretch of the log in a file, with its two sparse indexes.
+
+A batch is appended with one write; an index entry follows each `index.interval.bytes` of log. Look-ups
+go through the index to within that distance and then walk batch headers.
+
+**Invariant:** positions handed out lie on batch boundaries.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog.base.files import Buffer, Directory, File, FileSlice
+from tidelog.base.limits import BATCH_HEADER_SIZE
+from tidelog.log.index import OffsetIndex, TimeIndex
+from tidelog.log.scan import BatchAt, walk_headers
+from tidelog.protocol.batch import NO_TIMESTAMP
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+SEGMENT_SUFFIXES = (
+    LOG_SUFFIX,
+    INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    SNAPSHOT_SUFFIX,
+)
+RELATIVE_OFFSET_MAX = 2**31 - 1
+
+
+def file_name(base_offset: int, suffix: str) -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+class Segment:
+    __slots__ = (
+        "_bytes_since_entry",
+        "_directory",
+        "_file",
+        "_first_timestamp",
+        "_largest",
+        "base_offset",
+        "created_ms",
+        "offset_index",
+        "size",
+        "time_index",
+    )
+
+    def __init__(self, directory: Directory, base_offset: int, size: int, now_ms: int) -> None:
+        self._directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = now_ms
+        self._file: File | None = None
+        self.offset_index = OffsetIndex(directory, file_name(base_offset, INDEX_SUFFIX))
+        self.time_index = TimeIndex(directory, file_name(base_offset, TIME_INDEX_SUFFIX))
+        self._bytes_since_entry = 0
+        self._first_timestamp: int | None = None
+        self._largest: TimestampOffset | None = None
+
+    @property
+    def file(self) -> File:
+        if self._file is None:
+            self._file = self._directory.open(file_name(self.base_offset, LOG_SUFFIX))
+            self.size = self._file.size
+        return self._file
+
+    @property
+    def largest_timestamp(self) -> TimestampOffset:
+        """The largest timestamp and the offset it was first seen at, as far as the time index knows."""
+        if self._largest is None:
+            last = self.time_index.last()
+            self._largest = (
+                TimestampOffset(last[0], self.base_offset + last[1])
+                if last
+                else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+            )
+        return self._largest
+
+    def append(self, data: Buffer, last_offset: int, max_timestamp: int, interval: int) -> int:
+        """Write one batch; return its position. Raises OSError if it could not be written whole."""
+        position = self.file.append(data)
+        self.note_batch(position, len(data), last_offset, max_timestamp, interval)
+        self.size = position + len(data)
+        return position
+
+    def note_batch(
+        self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int
+    ) -> None:
+        """Index a batch that is in the file: from `append`, and again when recovery rebuilds."""
+        if max_timestamp > self.largest_timestamp.timestamp:
+            self._largest = TimestampOffset(max_timestamp, last_offset)
+        if self._bytes_since_entry > interval:
+            self.offset_index.append(last_offset - self.base_offset, position)
+            largest = self.largest_timestamp
+            self.time_index.maybe_append(largest.timestamp, largest.offset - self.base_offset)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+
+    def first_timestamp(self) -> int | None:
+        """The first batch's timestamp, which `segment.ms` counts from; None if there is no batch."""
+        if self._first_timestamp is None and self.size >= BATCH_HEADER_SIZE:
+            for batch in walk_headers(self.file, 0, self.size):
+                self._first_timestamp = batch.header.max_timestamp
+                break
+        return self._first_timestamp
+
+    def locate(self, offset: int) -> BatchAt | None:
+        """The first batch whose last offset is not below `offset`."""
+        for batch in walk_headers(self.file, self._position_near(offset), self.size):
+            if batch.header.base_offset + batch.header.last_offset_delta >= offset:
+                return batch
+        return None
+
+    def _position_near(self, offset: int) -> int:
+        """The position of a batch at or before the one that holds `offset`."""
+        entry = self.offset_index.floor(offset - self.base_offset)
+        if entry is None:
+            return 0
+        for batch in walk_headers(self.file, entry[1], self.size):
+            if batch.header.last_offset == self.base_offset + entry[0] and batch.header.magic == 2:
+                return entry[1]
+            break
+        self.offset_index.reset()  # it points nowhere: the walk from the start is slow, and right
+        return 0
+
+    def locate_timestamp(self, timestamp: int, start_offset: int) -> BatchAt | None:
+        """The first batch from `start_offset` on with a timestamp that is not below `timestamp`."""
+        entry = self.time_index.floor(timestamp - 1)
+        offset = max(start_offset, self.base_offset + (entry[1] if entry else 0))
+        for batch in walk_headers(self.file, self._position_near(offset), self.size):
+            if batch.header.max_timestamp >= timestamp and batch.header.last_offset >= start_offset:
+                return batch
+        return None
+
+    def slice(self, position: int, size: int) -> FileSlice:
+        return FileSlice(self.file, position, size)
+
+    def read_next_offset(self) -> int:
+        """The offset after the last batch: from the last index entry on, so a short walk."""
+        entry = self.offset_index.last()
+        next_offset = self.base_offset
+        for batch in walk_headers(self.file, entry[1] if entry else 0, self.size):
+            next_offset = batch.header.last_offset + 1
+        return next_offset
+
+    def is_full(self, size: int, last_offset: int, segment_bytes: int, index_bytes: int) -> bool:
+        """Whether a batch of `size` bytes must go to a new segment."""
+        return (
+            self.size + size > segment_bytes
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or self.offset_index.size + 8 > index_bytes
+            or self.time_index.size + 12 > index_bytes
+        )
+
+    def seal(self) -> None:
+        """The segment takes no more: its last timestamp goes to the index, all entries to the files."""
+        largest = self.largest_timestamp
+        if largest.timestamp != NO_TIMESTAMP:
+            self.time_index.maybe_append(largest.timestamp, largest.offset - self.base_offset)
+        self.offset_index.write_tail()
+        self.time_index.write_tail()
+
+    def truncate(self, size: int) -> None:
+        """Cut the log file; the indexes are the caller's to rebuild."""
+        self.file.truncate(size)
+        self.size = size
+
+    def reset_indexes(self) -> None:
+        self.offset_index.reset()
+        self.time_index.reset()
+        self._bytes_since_entry = 0
+        self._first_timestamp = None
+        self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def open_files(self) -> list[File]:
+        files = [self._file] if self._file is not None else []
+        return files + self.offset_index.files() + self.time_index.files()
+
+    def close(self) -> None:
+        self.offset_index.close()
+        self.time_index.close()
+        if self._file is not None:
+            self._file.close()
+            self._file = None

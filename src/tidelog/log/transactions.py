@@ -1,0 +1,65 @@
+"""Aborted transactions: the `.txnindex` of each segment, and what a read_committed reader must skip.
+
+**Invariant:** an aborted transaction is in the index of the segment that holds its marker before the
+last stable offset moves past it.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from tidelog.base.files import Directory, File
+from tidelog.log.segment import TRANSACTION_INDEX_SUFFIX, file_name
+
+_ENTRY = Struct(">hqqqq")
+ENTRY_VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+def read_transaction_index(content: bytes) -> list[AbortedTransaction]:
+    """The whole entries of a `.txnindex` file, up to the first that cannot be one."""
+    entries = []
+    whole = len(content) - len(content) % _ENTRY.size
+    for version, *fields in _ENTRY.iter_unpack(memoryview(content)[:whole]):
+        if version != ENTRY_VERSION or fields[1] > fields[2]:
+            break
+        entries.append(AbortedTransaction(*fields))
+    return entries
+
+
+class AbortedIndex:
+    """The aborted transactions whose markers lie in one segment; the file exists only if there are any."""
+
+    def __init__(self, directory: Directory, base_offset: int) -> None:
+        self._directory = directory
+        self.name = file_name(base_offset, TRANSACTION_INDEX_SUFFIX)
+        content = directory.read_whole(self.name) or b""
+        self.entries = read_transaction_index(content)
+        self._file: File | None = None
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        if self._file is None:
+            self._file = self._directory.open(self.name)
+            self._file.truncate(len(self.entries) * _ENTRY.size)
+        self._file.append(_ENTRY.pack(ENTRY_VERSION, *aborted))
+        self.entries.append(aborted)
+
+    def reset(self) -> None:
+        self.close()
+        self.entries = []
+        self._directory.remove(self.name)
+
+    def files(self) -> list[File]:
+        return [self._file] if self._file is not None else []
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,133 @@
+"""The record batch, magic 2: a 61-byte header that the broker checks in full, and a body it does not read.
+
+The CRC covers everything from `attributes` to the end, so base offset and leader epoch can be stamped
+without touching it (L3).
+
+**Invariant:** nothing here looks at a record.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from tidelog.base.files import Buffer
+from tidelog.base.limits import BATCH_HEADER_SIZE
+from tidelog.protocol.errors import CorruptBatch
+
+HEADER = Struct(">qiibIhiqqqhii")
+assert HEADER.size == BATCH_HEADER_SIZE
+OFFSET_AND_LENGTH = Struct(">qi")
+LENGTH_OVERHEAD = 12  # base offset and length itself: not counted in `length`
+LENGTH_MIN = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
+CRC_POSITION = 17
+ATTRIBUTES_POSITION = 21
+MAX_TIMESTAMP_POSITION = 35
+
+CODEC_MASK = 0x07
+APPEND_TIME_BIT = 0x08
+TRANSACTIONAL_BIT = 0x10
+CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40
+KNOWN_ATTRIBUTES = 0x7F
+
+NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
+NO_TIMESTAMP = -1
+
+_EPOCH = Struct(">i")
+_CRC = Struct(">I")
+_ATTRIBUTES = Struct(">h")
+_TIMESTAMP = Struct(">q")
+_OFFSET = Struct(">q")
+
+
+class BatchHeader(NamedTuple):
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size(self) -> int:
+        return self.length + LENGTH_OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def uses_append_time(self) -> bool:
+        return bool(self.attributes & APPEND_TIME_BIT)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequences wrap from 2^31 - 1 to 0."""
+        if self.base_sequence < 0:
+            return NO_SEQUENCE
+        return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
+
+
+def read_header(data: Buffer, position: int = 0) -> BatchHeader:
+    """The header at `position`; the caller has made sure that 61 bytes are there."""
+    return BatchHeader._make(HEADER.unpack_from(data, position))
+
+
+def compute_crc(view: memoryview, start: int, end: int) -> int:
+    return crc32c(view[start + ATTRIBUTES_POSITION : end])
+
+
+def check_whole(view: memoryview, start: int, end: int) -> BatchHeader:
+    """The header of the batch that must fill `view[start:end]` exactly; CorruptBatch if it does not.
+
+    This is what recovery asks of a batch: length, magic, CRC. What a producer may send is narrower and
+    is checked by the log before it appends.
+    """
+    if end - start < BATCH_HEADER_SIZE:
+        raise CorruptBatch(f"a batch of {end - start} bytes is shorter than its header")
+    header = read_header(view, start)
+    if header.length + LENGTH_OVERHEAD != end - start:
+        raise CorruptBatch(f"batch length {header.length} does not match its {end - start} bytes")
+    if header.magic != 2:
+        raise CorruptBatch(f"magic {header.magic} is not 2")
+    if crc32c(view[start + ATTRIBUTES_POSITION : end]) != header.crc:
+        raise CorruptBatch("checksum does not match")
+    if header.last_offset_delta < 0 or header.base_offset < 0:
+        raise CorruptBatch(f"offsets {header.base_offset}+{header.last_offset_delta} are negative")
+    return header
+
+
+def stamp(buffer: memoryview, start: int, base_offset: int, leader_epoch: int) -> None:
+    """Write the two fields that are the broker's, both outside the checksum."""
+    _OFFSET.pack_into(buffer, start, base_offset)
+    _EPOCH.pack_into(buffer, start + 12, leader_epoch)
+
+
+def stamp_append_time(buffer: memoryview, start: int, end: int, attributes: int, now_ms: int) -> None:
+    """LogAppendTime: the header's attribute and max timestamp become the broker's, and so does the CRC."""
+    _ATTRIBUTES.pack_into(buffer, start + ATTRIBUTES_POSITION, attributes | APPEND_TIME_BIT)
+    _TIMESTAMP.pack_into(buffer, start + MAX_TIMESTAMP_POSITION, now_ms)
+    _CRC.pack_into(buffer, start + CRC_POSITION, compute_crc(buffer, start, end))

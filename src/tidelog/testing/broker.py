@@ -1,0 +1,151 @@
+"""A broker inside your test: in this process, on a thread of its own, with real sockets and real files.
+
+    with Broker(num_partitions=3) as broker:
+        Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+Settings have Kafka's names, with `_` for `.` where they are keyword arguments: `num_partitions=3`, or
+`**{"num.partitions": 3}`. Unless told otherwise the broker takes a free port and a temporary directory,
+and keeps both over `kill` and `restart`.
+
+**Invariant:** after the `with` block nothing is left: no thread, no port, no temporary directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import threading
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self
+
+START_TIMEOUT_S = 30.0
+
+
+class Broker:
+    """One broker; a context manager."""
+
+    def __init__(self, **properties: object) -> None:
+        self._properties = {name.replace("_", "."): _text(value) for name, value in properties.items()}
+        self.id = int(self._properties.setdefault("node.id", self._properties.pop("broker.id", "1")))
+        self._properties.setdefault("listeners", "PLAINTEXT://127.0.0.1:0")
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._life: _Life | None = None
+        self.port = 0
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client's `bootstrap.servers` wants."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._life is not None
+
+    def start(self) -> None:
+        """Start, on the port and the directory of the last time if there was one."""
+        assert self._life is None, "the broker is already running"
+        if "log.dirs" not in self._properties:
+            self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-")
+            self._properties["log.dirs"] = self._temporary.name
+        life = _Life(self._properties)
+        self.port = life.start()
+        self._life = life
+        if self._properties["listeners"].endswith(":0"):
+            self._properties["listeners"] = self._properties["listeners"].removesuffix("0") + str(self.port)
+
+    def stop(self) -> None:
+        """A clean shutdown, as by SIGTERM; no error if it is not running."""
+        self._end(is_clean=True)
+
+    def kill(self, broker_id: int | None = None) -> None:
+        """Drop everything at once, as a crash of the process would."""
+        self._check(broker_id)
+        self._end(is_clean=False)
+
+    def restart(self, broker_id: int | None = None) -> None:
+        """Stop cleanly if it runs, then start again with the same port and directory."""
+        self._check(broker_id)
+        self.stop()
+        self.start()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        finally:
+            self._clean_up()
+
+    def _check(self, broker_id: int | None) -> None:
+        if broker_id is not None and broker_id != self.id:
+            raise ValueError(f"no broker {broker_id} here: this one is {self.id}")
+
+    def _end(self, *, is_clean: bool) -> None:
+        life, self._life = self._life, None
+        if life is not None:
+            life.end(is_clean=is_clean)
+
+    def _clean_up(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+
+class _Life:
+    """One run of the server, from start to end, on a thread with its own loop."""
+
+    def __init__(self, properties: dict[str, str]) -> None:
+        self._properties = dict(properties)
+        self._loop = asyncio.new_event_loop()
+        self._ending: asyncio.Future[bool] = self._loop.create_future()
+        self._started: Future[int] = Future()
+        self._ended: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, name="tidelog-broker", daemon=True)
+
+    def start(self) -> int:
+        """The port, once it serves."""
+        self._thread.start()
+        return self._started.result(START_TIMEOUT_S)
+
+    def end(self, *, is_clean: bool) -> None:
+        self._loop.call_soon_threadsafe(self._ending.set_result, is_clean)
+        self._thread.join()
+        self._ended.result()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+            self._ended.set_result(None)
+        except BaseException as error:
+            self._ended.set_exception(error)
+            if not self._started.done():
+                self._started.set_exception(error)
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        from tidelog.server.serve import Server
+
+        server = Server(self._properties)
+        await server.start()
+        self._started.set_result(server.port)
+        if await self._ending:
+            await server.stop()
+        else:
+            server.abort()
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list | tuple):
+        return ",".join(str(part) for part in value)
+    return str(value)
