@@ -1,0 +1,5 @@
+"""Real clients, and Kafka's own tools, against a real broker."""
+
+import pytest
+
+pytest.register_assert_rewrite("tests.compat.contract")

@@ -1,0 +1,191 @@
+"""aiokafka as a `Client`: each call is an event loop of its own, so nothing outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.codec import has_lz4, has_snappy, has_zstd
+from aiokafka.errors import BrokerResponseError
+
+from tests.compat.client import (
+    CONSUME_SECONDS_MAX,
+    LONG_POLL_MS,
+    Acknowledged,
+    Acks,
+    Received,
+    Refused,
+    Sent,
+    Start,
+    enough,
+)
+
+ACKS: dict[str, int | str] = {"0": 0, "1": 1, "all": "all"}
+TIMESTAMP_TYPES: dict[int, Literal["create", "append"]] = {0: "create", 1: "append"}
+
+
+class Aio:
+    name = "aiokafka"
+    sets_timestamps = True
+    sends_both_null = False
+
+    def __init__(self, bootstrap: str) -> None:
+        self.bootstrap = bootstrap
+        able = {"none": True, "gzip": True, "snappy": has_snappy(), "lz4": has_lz4(), "zstd": has_zstd()}
+        self.codecs = tuple(codec for codec, there in able.items() if there)
+
+    def produce(
+        self,
+        topic: str,
+        records: Sequence[Sent],
+        *,
+        codec: str = "none",
+        acks: Acks = "all",
+        idempotent: bool = False,
+    ) -> list[Acknowledged]:
+        return asyncio.run(self._produce(topic, records, codec, acks, idempotent))
+
+    async def _produce(
+        self, topic: str, records: Sequence[Sent], codec: str, acks: Acks, idempotent: bool
+    ) -> list[Acknowledged]:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self.bootstrap,
+            compression_type=None if codec == "none" else codec,
+            acks=ACKS[acks],
+            enable_idempotence=idempotent,
+            linger_ms=50,
+        )
+        async with producer:
+            try:
+                sends = [await self._send(producer, topic, record) for record in records]
+                answers = await asyncio.wait_for(asyncio.gather(*sends), CONSUME_SECONDS_MAX)
+            except BrokerResponseError as error:
+                raise Refused(error.errno, str(error)) from error
+        if acks == "0":
+            return [Acknowledged(-1) for _ in records]
+        return [Acknowledged(answer.offset, answer.timestamp) for answer in answers]
+
+    @staticmethod
+    async def _send(producer: AIOKafkaProducer, topic: str, record: Sent) -> Any:
+        return await producer.send(
+            topic,
+            value=record.value,
+            key=record.key,
+            partition=0,
+            timestamp_ms=record.timestamp_ms,
+            headers=list(record.headers),
+        )
+
+    def consume(
+        self, topic: str, count: int, *, start: Start = "earliest", committed_only: bool = False
+    ) -> list[Received]:
+        async def read() -> list[Received]:
+            isolation = "read_committed" if committed_only else "read_uncommitted"
+            async with self._at(topic, start, isolation_level=isolation) as consumer:
+                records: list[Received] = []
+                async with asyncio.timeout(CONSUME_SECONDS_MAX):
+                    while len(records) < count:
+                        records.append(_received(await consumer.getone()))
+                return enough(records, count, topic)
+
+        return asyncio.run(read())
+
+    def consume_after(self, topic: str, act: Callable[[], object], *, start: Start) -> Received:
+        async def read() -> Received:
+            async with self._at(topic, start, fetch_max_wait_ms=LONG_POLL_MS) as consumer:
+                assert await consumer.getmany(timeout_ms=500) == {}
+                await asyncio.to_thread(act)
+                return _received(await asyncio.wait_for(consumer.getone(), CONSUME_SECONDS_MAX))
+
+        return asyncio.run(read())
+
+    def offset_for_time(self, topic: str, timestamp_ms: int) -> int | None:
+        async def ask() -> int | None:
+            async with self._at(topic, "earliest") as consumer:
+                partition = TopicPartition(topic, 0)
+                found = (await consumer.offsets_for_times({partition: timestamp_ms}))[partition]
+                return None if found is None else int(found.offset)
+
+        return asyncio.run(ask())
+
+    def edges(self, topic: str) -> tuple[int, int]:
+        async def ask() -> tuple[int, int]:
+            async with self._at(topic, "earliest") as consumer:
+                partition = TopicPartition(topic, 0)
+                earliest = await consumer.beginning_offsets([partition])
+                end = await consumer.end_offsets([partition])
+                return earliest[partition], end[partition]
+
+        return asyncio.run(ask())
+
+    def topics(self) -> dict[str, int]:
+        async def ask() -> dict[str, int]:
+            async with self._admin() as admin:
+                described = await admin.describe_topics()
+                return {each["topic"]: len(each["partitions"]) for each in described}
+
+        return asyncio.run(ask())
+
+    def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
+        new = NewTopic(topic, num_partitions=partitions, replication_factor=1, topic_configs=dict(settings))
+
+        async def ask() -> None:
+            async with self._admin() as admin:
+                answer = await admin.create_topics([new])
+                _raise_refusal([error[1:] for error in answer.topic_errors])
+
+        asyncio.run(ask())
+
+    def delete_topic(self, topic: str) -> None:
+        async def ask() -> None:
+            async with self._admin() as admin:
+                answer = await admin.delete_topics([topic])
+                _raise_refusal([error[1:] for error in answer.topic_error_codes])
+
+        asyncio.run(ask())
+
+    @asynccontextmanager
+    async def _at(self, topic: str, start: Start, **settings: Any) -> AsyncIterator[AIOKafkaConsumer]:
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self.bootstrap,
+            enable_auto_commit=False,
+            auto_offset_reset="none" if isinstance(start, int) else start,
+            request_timeout_ms=2 * LONG_POLL_MS,
+            **settings,
+        )
+        async with consumer:
+            partition = TopicPartition(topic, 0)
+            consumer.assign([partition])
+            if isinstance(start, int):
+                consumer.seek(partition, start)
+            yield consumer
+
+    @asynccontextmanager
+    async def _admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            yield admin
+        finally:
+            await admin.close()
+
+
+def _received(record: Any) -> Received:
+    return Received(
+        offset=record.offset,
+        key=record.key,
+        value=record.value,
+        headers=tuple(record.headers),
+        timestamp_ms=record.timestamp,
+        timestamp_type=TIMESTAMP_TYPES[record.timestamp_type],
+    )
+
+
+def _raise_refusal(errors: Sequence[Sequence[Any]]) -> None:
+    for code, *said in errors:
+        if code != 0:
+            raise Refused(code, str(said))

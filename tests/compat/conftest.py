@@ -1,0 +1,60 @@
+"""The broker that the clients talk to, and topics on it.
+
+`TIDELOG_COMPAT_BOOTSTRAP=host:port` points the same tests at a broker that already runs. That is how they
+are proven: what they claim of Tidelog must hold for Apache Kafka too.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+from uuid import uuid4
+
+import pytest
+
+from tests.compat.broker import running_broker
+from tests.compat.client import Admin
+from tests.compat.confluent.driver import Confluent
+
+
+class NewTopic(Protocol):
+    def __call__(self, settings: Mapping[str, str] | None = None, partitions: int = 1) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    existing = os.environ.get("TIDELOG_COMPAT_BOOTSTRAP")
+    if existing:
+        yield existing
+        return
+    with running_broker(tmp_path_factory.mktemp("broker") / "logs") as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def writer(bootstrap: str) -> Admin:
+    """The client that makes topics, and writes where the test is about reading."""
+    return Confluent(bootstrap)
+
+
+@pytest.fixture
+def new_topic(writer: Admin) -> NewTopic:
+    """Makes topics that keep every record, whatever its timestamp."""
+
+    def make(settings: Mapping[str, str] | None = None, partitions: int = 1) -> str:
+        name = f"compat-{uuid4().hex[:12]}"
+        writer.create_topic(name, partitions, {"retention.ms": "-1"} | dict(settings or {}))
+        return name
+
+    return make
+
+
+@pytest.fixture
+def fresh_name() -> str:
+    return f"compat-{uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    return new_topic()

@@ -1,0 +1,46 @@
+"""Each client reads what each other wrote: every pair, every codec that both have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+
+from tests.compat.aio.driver import Aio
+from tests.compat.client import CODECS, Client, Sent, contents
+from tests.compat.confluent.driver import Confluent
+from tests.compat.conftest import NewTopic
+from tests.compat.kcat.driver import KCAT, Kcat
+from tests.compat.kpython.driver import KafkaPython
+
+CLIENTS: dict[str, Callable[[str], Client]] = {
+    "confluent": Confluent,
+    "aiokafka": Aio,
+    "kafka-python": KafkaPython,
+    "kcat": Kcat,
+}
+MIXED = [
+    Sent(b"plain " + b"x" * 300),
+    Sent(b"keyed " + b"x" * 300, b"key"),
+    Sent(None, b"gone"),
+    Sent(b"headed " + b"x" * 300, b"key", (("one", b"1"), ("two", b"2"))),
+]
+
+
+@pytest.mark.parametrize(("wrote", "reads"), product(CLIENTS, CLIENTS))
+def test_each_reads_what_each_wrote(bootstrap: str, new_topic: NewTopic, wrote: str, reads: str) -> None:
+    writer, reader = _client(wrote, bootstrap), _client(reads, bootstrap)
+    topic = new_topic()
+    codecs = [codec for codec in CODECS if codec in writer.codecs and codec in reader.codecs]
+    for codec in codecs:
+        writer.produce(topic, MIXED, codec=codec)
+    records = reader.consume(topic, len(codecs) * len(MIXED))
+    assert [record.content for record in records] == len(codecs) * contents(MIXED)
+    assert [record.offset for record in records] == list(range(len(records)))
+
+
+def _client(name: str, bootstrap: str) -> Client:
+    if name == "kcat" and KCAT is None:
+        pytest.skip("kcat is not installed (Debian: apt install kcat)")
+    return CLIENTS[name](bootstrap)
