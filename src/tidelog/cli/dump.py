@@ -1,0 +1,189 @@
+"""The content of one file of a log directory as rows, read by the log's own readers.
+
+**Invariant:** never writes, never creates; what comes before the damage is still returned.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import BinaryIO, cast
+
+from tidelog.base.files import DiskDirectory, File
+from tidelog.cli.failure import BadWord
+from tidelog.cli.jsonlines import text_of
+from tidelog.log.checkpoint import LEADER_EPOCHS, read_rows
+from tidelog.log.index import OffsetIndex, TimeIndex
+from tidelog.log.producers import read_snapshot
+from tidelog.log.scan import BatchAt, Scan
+from tidelog.log.transactions import AbortedTransaction, read_transaction_index
+from tidelog.protocol.batch import BatchHeader
+from tidelog.protocol.compression import CODEC_NAMES
+from tidelog.protocol.errors import CorruptBatch
+from tidelog.protocol.records import read_marker, read_records
+
+Row = tuple[object, ...]
+
+_TRANSACTION_ENTRY_SIZE = 34
+
+_BATCH_COLUMNS = (
+    "position",
+    "size",
+    "base_offset",
+    "last_offset",
+    "records",
+    "max_timestamp",
+    "leader_epoch",
+    "codec",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "kind",
+    "crc",
+)
+_RECORD_COLUMNS = ("offset", "timestamp", "key", "value", "headers")
+_SNAPSHOT_COLUMNS = (
+    "producer_id",
+    "producer_epoch",
+    "last_sequence",
+    "last_offset",
+    "offset_delta",
+    "timestamp",
+    "coordinator_epoch",
+    "open_transaction_offset",
+)
+
+
+@dataclass(slots=True)
+class Dump:
+    """What is in a file; `problem` names the first damage, if there is any."""
+
+    columns: tuple[str, ...]
+    rows: list[Row]
+    problem: str | None = None
+
+
+class _ReadOnly:
+    """The one call of a `File` that a scan makes, without the right to write that `File` needs."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._descriptor = file.fileno()
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self._descriptor, size, position)
+
+
+def dump_file(path: str, suffix: str, records: bool) -> Dump:
+    """A file that belongs to a segment, by its suffix."""
+    with open(path, "rb") as file:
+        if suffix == ".log":
+            return _dump_log(file, records)
+        content = file.read()
+    if suffix == ".snapshot":
+        return _dump_snapshot(content)
+    if suffix == ".txnindex":
+        return _dump_transactions(content)
+    if suffix == ".timeindex":
+        return _dump_index(content, TimeIndex.entry, ("timestamp", "offset"), (0, _base_offset(path)))
+    return _dump_index(content, OffsetIndex.entry, ("offset", "position"), (_base_offset(path), 0))
+
+
+def dump_checkpoint(path: str) -> Dump:
+    """One of Kafka's checkpoint files."""
+    folder, name = os.path.split(os.path.abspath(path))
+    columns = ("epoch", "start_offset") if name == LEADER_EPOCHS else ("topic", "partition", "offset")
+    with open(path, "rb"):
+        pass  # a missing file is an error of the caller's word, not damage
+    rows = read_rows(DiskDirectory(folder), name, len(columns))
+    if rows is None:
+        return Dump(columns, [], "not a checkpoint: expected version 0, a count and that many lines")
+    return Dump(columns, [tuple(int(word) if word.isdigit() else word for word in row) for row in rows])
+
+
+def _dump_log(file: BinaryIO, records: bool) -> Dump:
+    scan = Scan(cast(File, _ReadOnly(file)), 0, os.fstat(file.fileno()).st_size)
+    found = Dump(_RECORD_COLUMNS if records else _BATCH_COLUMNS, [])
+    for batch, data in scan.batches():
+        if not records:
+            found.rows.append(_batch_row(batch))
+            continue
+        try:
+            found.rows.extend(_record_rows(batch.header, data))
+        except CorruptBatch as error:
+            found.problem = f"the records of the batch at {batch.position} cannot be read: {error}"
+            return found
+    found.problem = scan.problem
+    return found
+
+
+def _batch_row(batch: BatchAt) -> Row:
+    header = batch.header
+    return (
+        batch.position,
+        header.size,
+        header.base_offset,
+        header.last_offset,
+        header.record_count,
+        header.max_timestamp,
+        header.leader_epoch,
+        CODEC_NAMES[header.codec] if header.codec < len(CODEC_NAMES) else header.codec,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        "control" if header.is_control else "transactional" if header.is_transactional else "plain",
+        f"{header.crc:08x}",
+    )
+
+
+def _record_rows(header: BatchHeader, data: memoryview) -> Iterator[Row]:
+    if header.is_control and (ended := read_marker(data)) is not None:
+        marker, coordinator_epoch = ended
+        value = f"{marker.name.lower()} by coordinator epoch {coordinator_epoch}"
+        yield header.base_offset, header.max_timestamp, f"producer {header.producer_id}", value, []
+        return
+    for record in read_records(data):
+        headers = [[name, text_of(value)] for name, value in record.headers]
+        yield record.offset, record.timestamp, text_of(record.key), text_of(record.value), headers
+
+
+def _dump_index(content: bytes, entry: Struct, columns: tuple[str, str], added: tuple[int, int]) -> Dump:
+    found = Dump(columns, [])
+    whole_size = len(content) - len(content) % entry.size
+    filled_size = len(content.rstrip(b"\0"))  # Kafka makes an index at its full size and fills it as it goes
+    last = (-1, -1)
+    for place, fields in enumerate(entry.iter_unpack(content[:whole_size])):
+        if place * entry.size >= filled_size:
+            return found
+        if fields[0] <= last[0] or fields[1] < last[1]:
+            found.problem = f"the entry at {place * entry.size} is corrupt: {fields} after {last}"
+            return found
+        last = fields
+        found.rows.append((fields[0] + added[0], fields[1] + added[1]))
+    if whole_size != len(content):
+        found.problem = f"the entry at {whole_size} is cut off at {len(content)}"
+    return found
+
+
+def _dump_transactions(content: bytes) -> Dump:
+    entries = read_transaction_index(content)
+    found = Dump(AbortedTransaction._fields, [tuple(entry) for entry in entries])
+    if len(entries) * _TRANSACTION_ENTRY_SIZE != len(content):
+        found.problem = f"the entry at {len(entries) * _TRANSACTION_ENTRY_SIZE} is torn or corrupt"
+    return found
+
+
+def _dump_snapshot(content: bytes) -> Dump:
+    try:
+        return Dump(_SNAPSHOT_COLUMNS, [tuple(entry) for entry in read_snapshot(content)])
+    except CorruptBatch as error:
+        return Dump(_SNAPSHOT_COLUMNS, [], str(error))
+
+
+def _base_offset(path: str) -> int:
+    found = re.match(r"\d{20}", os.path.basename(path))
+    if found is None:
+        raise BadWord(f"{path}: the name of an index begins with the 20 digits of its base offset")
+    return int(found.group())
