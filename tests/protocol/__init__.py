@@ -1,0 +1,1 @@
+"""The room `tidelog.protocol`, file by file."""
