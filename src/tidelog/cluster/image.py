@@ -1,0 +1,141 @@
+"""The facts of the cluster as last seen in the store: brokers, topics, partitions.
+
+| node                        | fields                                             | written by             |
+|-----------------------------|----------------------------------------------------|------------------------|
+| `/cluster`                  | id                                                 | the first broker, once |
+| `/producer-ids`             | next: the first id not yet given away              | any broker, if-version |
+| `/brokers/epoch`            | epoch: raised in the multi that registers a broker | each broker            |
+| `/brokers/ids/<id>`         | epoch, host, port, rack (ephemeral)                | that broker            |
+| `/names/<name>`             | id of the topic that has the name now              | the controller         |
+| `/topics/<id>`              | name, config                                       | the controller         |
+| `/topics/<id>/<partition>`  | leader, leader_epoch, isr, replicas                | the leader, controller |
+
+**Invariant:** changes only by `apply` of what the store has confirmed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidelog.cluster.store import Create, Delete, Node, Operation, Write
+
+CLUSTER = "/cluster"
+PRODUCER_IDS = "/producer-ids"
+BROKER_EPOCH = "/brokers/epoch"
+BROKERS = "/brokers/ids"
+NAMES = "/names"
+TOPICS = "/topics"
+
+
+def encode_fields(**fields: Any) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
+
+
+@dataclass(slots=True)
+class BrokerFacts:
+    node_id: int
+    host: str
+    port: int
+    rack: str
+    epoch: int
+
+
+@dataclass(slots=True)
+class PartitionFacts:
+    leader: int
+    leader_epoch: int
+    in_sync_replicas: list[int]
+    replicas: list[int]
+    version: int
+
+    def encode(self) -> bytes:
+        return encode_fields(
+            leader=self.leader,
+            leader_epoch=self.leader_epoch,
+            isr=self.in_sync_replicas,
+            replicas=self.replicas,
+        )
+
+
+@dataclass(slots=True)
+class TopicFacts:
+    topic_id: bytes
+    name: str
+    config: dict[str, str]
+    version: int
+    partitions: dict[int, PartitionFacts] = field(default_factory=dict)
+
+    def path(self, partition: int | None = None) -> str:
+        own = f"{TOPICS}/{self.topic_id.hex()}"
+        return own if partition is None else f"{own}/{partition}"
+
+
+class Image:
+    def __init__(self) -> None:
+        self.cluster_id = ""
+        self.brokers: dict[int, BrokerFacts] = {}
+        self.topics: dict[str, TopicFacts] = {}
+        self.topics_by_id: dict[bytes, TopicFacts] = {}
+        self.versions: dict[str, int] = {}
+        self.broker_epoch = 0
+        self.next_producer_id = 0
+
+    def load(self, nodes: dict[str, Node]) -> None:
+        """Take the whole tree; parents come before children because paths are sorted."""
+        for path in sorted(nodes):
+            self._set(path, nodes[path].data, nodes[path].version)
+
+    def apply(self, operations: Iterable[Operation]) -> None:
+        """What a confirmed request did to the tree."""
+        for operation in operations:
+            if isinstance(operation, Create):
+                self._set(operation.path, operation.data, 0)
+            elif isinstance(operation, Write):
+                self._set(operation.path, operation.data, self.versions.get(operation.path, -1) + 1)
+            elif isinstance(operation, Delete):
+                self._delete(operation.path)
+
+    def _set(self, path: str, data: bytes, version: int) -> None:
+        self.versions[path] = version
+        fields = json.loads(data) if data else {}
+        parts = path.split("/")
+        if path == CLUSTER:
+            self.cluster_id = fields["id"]
+        elif path == PRODUCER_IDS:
+            self.next_producer_id = fields["next"]
+        elif path == BROKER_EPOCH:
+            self.broker_epoch = fields["epoch"]
+        elif path.startswith(BROKERS + "/"):
+            node_id = int(parts[3])
+            self.brokers[node_id] = BrokerFacts(node_id=node_id, **fields)
+        elif path.startswith(TOPICS + "/"):
+            self._set_topic(parts, fields, version)
+
+    def _set_topic(self, parts: list[str], fields: dict[str, Any], version: int) -> None:
+        topic_id = bytes.fromhex(parts[2])
+        if len(parts) == 3:
+            topic = TopicFacts(topic_id, fields["name"], fields["config"], version)
+            known = self.topics_by_id.get(topic_id)
+            if known is not None:
+                topic.partitions = known.partitions
+            self.topics[topic.name] = self.topics_by_id[topic_id] = topic
+            return
+        self.topics_by_id[topic_id].partitions[int(parts[3])] = PartitionFacts(
+            fields["leader"], fields["leader_epoch"], fields["isr"], fields["replicas"], version
+        )
+
+    def _delete(self, path: str) -> None:
+        self.versions.pop(path, None)
+        parts = path.split("/")
+        if path.startswith(BROKERS + "/"):
+            self.brokers.pop(int(parts[3]), None)
+        elif path.startswith(TOPICS + "/"):
+            topic = self.topics_by_id.get(bytes.fromhex(parts[2]))
+            if topic is not None and len(parts) == 4:
+                topic.partitions.pop(int(parts[3]), None)
+            elif topic is not None:
+                del self.topics_by_id[topic.topic_id]
+                self.topics.pop(topic.name, None)

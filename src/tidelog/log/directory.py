@@ -1,0 +1,115 @@
+"""A log directory: the partitions in it, its checkpoints, whose it is, and whether it still works.
+
+**Invariant:** once an I/O error was seen, the directory is offline for the life of the process: nothing
+is acknowledged, nothing is tried again (L10).
+"""
+
+from __future__ import annotations
+
+import json
+
+from tidelog.base.files import Directory
+from tidelog.log.checkpoint import (
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    Offsets,
+    read_offsets,
+    write_offsets,
+)
+
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+PARTITION_METADATA = "partition.metadata"
+DELETE_SUFFIX = "-delete"
+FOLDER_NAME_LENGTH_MAX = 255
+
+
+class ForeignDirectory(Exception):
+    """The directory belongs to another cluster or node, or to a format from the future (L11)."""
+
+
+class LogDirectory:
+    def __init__(self, directory: Directory) -> None:
+        self.directory = directory
+        self.path = directory.path
+        self.failure: str | None = None
+        self.was_clean = False
+        self.recovery_points: Offsets = {}
+        self.start_offsets: Offsets = {}
+        self.partition_count = 0
+
+    def open(self, cluster_id: str, node_id: int, directory_id: str) -> None:
+        """Check whose it is, read the checkpoints, and take away the sign of a clean stop."""
+        self._check_owner(cluster_id, node_id, directory_id)
+        self.recovery_points = read_offsets(self.directory, RECOVERY_POINTS)
+        self.start_offsets = read_offsets(self.directory, LOG_START_OFFSETS)
+        self.directory.remove(CLEAN_SHUTDOWN)
+        for name in self.directory.names():
+            if name.endswith(DELETE_SUFFIX):
+                self.directory.remove(name)
+
+    def peek_clean(self) -> bool:
+        """Whether the last stop was clean; an empty directory is."""
+        is_new = not self.directory.exists(META_PROPERTIES)
+        self.was_clean = is_new or self.directory.exists(CLEAN_SHUTDOWN)
+        return self.was_clean
+
+    def _check_owner(self, cluster_id: str, node_id: int, directory_id: str) -> None:
+        content = self.directory.read_whole(META_PROPERTIES)
+        if content is None:
+            lines = [
+                "version=1",
+                f"cluster.id={cluster_id}",
+                f"node.id={node_id}",
+                f"directory.id={directory_id}",
+            ]
+            self.directory.replace_whole(META_PROPERTIES, "\n".join([*lines, ""]).encode())
+            return
+        found = parse_properties(content.decode(errors="replace"))
+        version = found.get("version", "0")
+        if version not in ("0", "1"):
+            raise ForeignDirectory(
+                f"{self.path}: {META_PROPERTIES} has version {version}; this Tidelog reads 0 and 1"
+            )
+        if found.get("cluster.id", cluster_id) != cluster_id:
+            raise ForeignDirectory(
+                f"{self.path}: belongs to cluster {found['cluster.id']}, this broker to {cluster_id}; "
+                "point log.dirs at a folder of this cluster"
+            )
+        owner = found.get("node.id", found.get("broker.id", str(node_id)))
+        if owner != str(node_id):
+            raise ForeignDirectory(
+                f"{self.path}: belongs to node {owner}, this broker is node {node_id}; "
+                f"start it with node.id={owner} or another log.dirs"
+            )
+
+    def write_checkpoints(self, recovery_points: Offsets, high_watermarks: Offsets, starts: Offsets) -> None:
+        write_offsets(self.directory, RECOVERY_POINTS, recovery_points)
+        write_offsets(self.directory, HIGH_WATERMARKS, high_watermarks)
+        write_offsets(self.directory, LOG_START_OFFSETS, starts)
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """The last act of a clean stop."""
+        content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        self.directory.replace_whole(CLEAN_SHUTDOWN, content.encode())
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """`key=value` lines; `#` begins a comment."""
+    found = {}
+    for line in text.splitlines():
+        key, separator, value = line.strip().partition("=")
+        if separator and not key.startswith("#"):
+            found[key.strip()] = value.strip()
+    return found
+
+
+def folder_name(topic: str, index: int) -> str:
+    return f"{topic}-{index}"
+
+
+def deleted_folder_name(topic: str, index: int, unique: bytes) -> str:
+    """The name a deleted partition's folder gets before it is removed in the background."""
+    suffix = f"-{index}.{unique.hex()}{DELETE_SUFFIX}"
+    return topic[: FOLDER_NAME_LENGTH_MAX - len(suffix)] + suffix

@@ -1,0 +1,132 @@
+"""One client's byte stream without the socket: frames in, answers out in the order of the requests.
+
+Bytes arrive in the shell's shared buffer. Frames that are whole in it are handed on where they lie; only
+a frame that is cut off at the end of the buffer gets a buffer of its own, which grows with what arrives
+and not with what the client announced.
+
+**Invariant:** answers leave in the order in which their requests came; a frame's memory is the caller's
+only until the next call of `receive`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import Struct
+
+from tidelog.base.files import FileSlice
+from tidelog.base.limits import FRAME_GROWTH_SIZE
+from tidelog.protocol.errors import MalformedRequest
+
+Piece = bytes | bytearray | FileSlice
+Answer = bytes | bytearray | list[Piece]
+
+_SIZE = Struct(">i")
+FRAME_SIZE_MIN = 8  # api key, version, correlation id
+
+
+class Slot:
+    """The place of one request in the order of answers."""
+
+    __slots__ = ("answer", "is_done")
+
+    def __init__(self) -> None:
+        self.answer: Answer | None = None
+        self.is_done = False
+
+
+class Connection:
+    __slots__ = ("_filled", "_frame_size_max", "_partial", "_partial_size", "_slots", "output")
+
+    def __init__(self, frame_size_max: int) -> None:
+        self._frame_size_max = frame_size_max
+        self._partial: bytearray | None = None
+        self._partial_size = 0  # of the whole frame with its size prefix; 0 if that is not known yet
+        self._filled = 0
+        self._slots: deque[Slot] = deque()
+        self.output: list[Answer] = []
+
+    @property
+    def buffered_size(self) -> int:
+        return len(self._partial) if self._partial is not None else 0
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that have no answer yet, or whose answer waits for one before it."""
+        return len(self._slots)
+
+    def receive_target(self) -> memoryview | None:
+        """Where the rest of a cut-off frame should be read to, or None: into the shared buffer."""
+        if self._partial is None or not self._partial_size:
+            return None
+        if self._filled == len(self._partial):
+            self._grow()
+        return memoryview(self._partial)[self._filled :]
+
+    def _grow(self) -> None:
+        assert self._partial is not None
+        size = min(self._partial_size, max(FRAME_GROWTH_SIZE, 2 * self._filled))
+        grown = bytearray(size)
+        grown[: self._filled] = memoryview(self._partial)[: self._filled]
+        self._partial = grown
+
+    def received_in_target(self, size: int) -> memoryview | None:
+        """`size` bytes were put where `receive_target` said; the frame, if it is whole now."""
+        self._filled += size
+        if self._filled < self._partial_size:
+            return None
+        assert self._partial is not None
+        frame = memoryview(self._partial)[4 : self._partial_size]
+        self._partial = None
+        return frame
+
+    def receive(self, data: memoryview) -> list[memoryview]:
+        """The whole frames in `data`, without their size prefix; the rest is kept for the next time."""
+        if self._partial is not None:
+            data = memoryview(bytes(self._partial[: self._filled]) + data)
+            self._partial = None
+        frames = []
+        position, end = 0, len(data)
+        while position + 4 <= end:
+            (size,) = _SIZE.unpack_from(data, position)
+            if size < FRAME_SIZE_MIN or size > self._frame_size_max:
+                raise MalformedRequest(f"a frame of {size} bytes; from 8 to {self._frame_size_max} are taken")
+            if position + 4 + size > end:
+                self._keep(data[position:], size + 4)
+                return frames
+            frames.append(data[position + 4 : position + 4 + size])
+            position += 4 + size
+        if position < end:
+            self._keep(data[position:], 0)
+        return frames
+
+    def _keep(self, rest: memoryview, size: int) -> None:
+        self._partial_size = size
+        self._filled = len(rest)
+        self._partial = bytearray(min(size, max(FRAME_GROWTH_SIZE, self._filled)) if size else self._filled)
+        self._partial[: self._filled] = rest
+
+    def answer(self, answer: Answer) -> None:
+        """Answer a request at once, in its turn."""
+        if self._slots:
+            slot = Slot()
+            slot.answer = answer
+            slot.is_done = True
+            self._slots.append(slot)
+        else:
+            self.output.append(answer)
+
+    def hold(self) -> Slot:
+        """Keep the place of a request that will be answered later."""
+        slot = Slot()
+        self._slots.append(slot)
+        return slot
+
+    def fill(self, slot: Slot, answer: Answer | None) -> None:
+        """The answer of a held request, or None if it gets none; moves what is ready to the output."""
+        slot.answer = answer
+        slot.is_done = True
+        slots = self._slots
+        while slots and slots[0].is_done:
+            ready = slots.popleft().answer
+            if ready is not None:
+                self.output.append(ready)

@@ -1,0 +1,74 @@
+"""The thin face of kio: one request in, one response out, for every API but Produce and Fetch.
+
+kio has a class for each version of a message; `make` takes the fields of the newest and leaves out what
+an older version does not have, so a handler is written once.
+
+**Invariant:** a request is measured before it is decoded; what cannot be decoded is a MalformedRequest.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import fields
+from functools import cache
+from struct import Struct
+from types import ModuleType
+from typing import Any
+
+from kio.index import load_payload_module, load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+from kio.serial.errors import SerialError
+from kio.static.constants import EntityType
+
+from tidelog.base.files import Buffer
+from tidelog.protocol.errors import MalformedRequest
+from tidelog.protocol.shape import check_shape
+
+API_VERSIONS_KEY = 18
+_FRAME_HEAD = Struct(">ii")
+
+
+def decode_request(api_key: int, version: int, data: Buffer, position: int) -> Any:
+    """The request body that begins at `position` and ends where `data` ends."""
+    message = load_request_schema(api_key, version)
+    end = check_shape(message, data, position)
+    if end != len(data):
+        raise MalformedRequest(f"{len(data) - end} bytes too many")
+    try:
+        return entity_reader(message)(data, position)[0]
+    except (SerialError, ValueError, TypeError, OverflowError) as error:
+        raise MalformedRequest(f"{message.__name__}: {error}") from None
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, response: Any) -> bytes:
+    """The whole frame: size, response header, body."""
+    buffer = io.BytesIO()
+    buffer.write(_FRAME_HEAD.pack(0, correlation_id))
+    if response.__flexible__ and api_key != API_VERSIONS_KEY:
+        buffer.write(b"\x00")
+    entity_writer(type(response))(buffer, response)
+    frame = buffer.getbuffer()
+    _FRAME_HEAD.pack_into(frame, 0, len(frame) - 4, correlation_id)
+    return bytes(frame)
+
+
+@cache
+def response_types(api_key: int, version: int) -> ModuleType:
+    """The module whose classes a response of that version is made of."""
+    return load_payload_module(api_key, version, EntityType.response)
+
+
+@cache
+def response_type(api_key: int, version: int) -> type[Any]:
+    return load_response_schema(api_key, version)
+
+
+@cache
+def _field_names(message: type[Any]) -> frozenset[str]:
+    return frozenset(field.name for field in fields(message))
+
+
+def make(message: type[Any], **values: Any) -> Any:
+    """An entity with those of the values that its version has."""
+    names = _field_names(message)
+    return message(**{name: value for name, value in values.items() if name in names})

@@ -1,0 +1,181 @@
+"""One partition and its role: the doors through which records go in and come out.
+
+| role      | append                      | read                             |
+|-----------|-----------------------------|----------------------------------|
+| leader    | yes, stamps its epoch       | below the high watermark         |
+| follower  | NOT_LEADER_OR_FOLLOWER      | NOT_LEADER_OR_FOLLOWER           |
+| offline   | KAFKA_STORAGE_ERROR         | KAFKA_STORAGE_ERROR              |
+
+With `flush.messages=1` only flushed bytes count (R15): the high watermark follows the fsync.
+
+**Invariant:** the high watermark never falls; nothing at or above it is shown to a reader.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from tidelog.base.files import FileSlice
+from tidelog.log.directory import LogDirectory
+from tidelog.log.log import Appended, FlushJob, Log
+from tidelog.protocol.errors import ErrorCode
+
+READ_COMMITTED = 1
+
+_NONE = int(ErrorCode.none)
+_STORAGE = int(ErrorCode.kafka_storage_error)
+_NOT_LEADER = int(ErrorCode.not_leader_or_follower)
+_OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
+_FENCED = int(ErrorCode.fenced_leader_epoch)
+_UNKNOWN_EPOCH = int(ErrorCode.unknown_leader_epoch)
+
+
+class Role(Enum):
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    OFFLINE = "offline"
+
+
+class PartitionRead(NamedTuple):
+    error_code: int
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    records: FileSlice | None
+    aborted: list[tuple[int, int]] | None
+
+
+class Partition:
+    __slots__ = (
+        "_flush_job",
+        "_unflushed_count",
+        "directory",
+        "high_watermark",
+        "in_sync_replicas",
+        "index",
+        "is_flush_wanted",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "role",
+        "topic",
+        "topic_id",
+        "waiters",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, directory: LogDirectory) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.log = log
+        self.directory = directory
+        self.role = Role.FOLLOWER
+        self.leader_id = -1
+        self.leader_epoch = -1
+        self.in_sync_replicas: list[int] = []
+        self.high_watermark = log.start_offset
+        self.is_flush_wanted = False
+        self.waiters: list[object] = []  # parked requests that this partition may wake
+        self._unflushed_count = 0
+        self._flush_job: FlushJob | None = None
+
+    @property
+    def error_code(self) -> int:
+        """Why this replica serves nobody, or none."""
+        if self.role is Role.LEADER:
+            return _NONE
+        return _STORAGE if self.role is Role.OFFLINE else _NOT_LEADER
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.last_stable_offset(self.high_watermark)
+
+    @property
+    def counts_flushed_only(self) -> bool:
+        return self.log.settings.flush_messages == 1
+
+    def become_leader(self, leader_id: int, leader_epoch: int, in_sync_replicas: list[int]) -> None:
+        self.role = Role.LEADER
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.in_sync_replicas = in_sync_replicas
+        self.maybe_advance()
+
+    def become_offline(self) -> None:
+        self.role = Role.OFFLINE
+
+    def check_epoch(self, current_leader_epoch: int) -> int:
+        """The error for a client that believes in another leadership, or none (KIP-320)."""
+        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+            return _NONE
+        return _FENCED if current_leader_epoch < self.leader_epoch else _UNKNOWN_EPOCH
+
+    def append(self, view: memoryview, start: int, end: int, now_ms: int) -> Appended:
+        """Append as leader; RefusedBatch if the batch may not go in, OSError if the disk failed."""
+        log = self.log
+        segment_count = len(log.segments)
+        appended = log.append(view, start, end, self.leader_epoch, now_ms)
+        if appended.is_duplicate:
+            return appended
+        self._unflushed_count += appended.end_offset - appended.base_offset
+        if self._unflushed_count >= log.settings.flush_messages or len(log.segments) != segment_count:
+            self.is_flush_wanted = True
+        self.maybe_advance()
+        return appended
+
+    def maybe_advance(self) -> bool:
+        """Move the high watermark to what every in-sync replica has; whether it moved."""
+        reached = self.log.recovery_point if self.counts_flushed_only else self.log.end_offset
+        if reached <= self.high_watermark:
+            return False
+        self.high_watermark = reached
+        return True
+
+    def must_wait_for_flush(self, appended: Appended) -> bool:
+        """Whether the answer to an append waits for an fsync."""
+        if appended.end_offset <= self.log.recovery_point:
+            return False
+        flush_messages = self.log.settings.flush_messages
+        return flush_messages == 1 or (self.is_flush_wanted and self._unflushed_count >= flush_messages)
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        isolation_level: int,
+        current_leader_epoch: int,
+        at_least_one: bool,
+    ) -> PartitionRead:
+        log = self.log
+        error = self.error_code or self.check_epoch(current_leader_epoch)
+        if error:
+            return PartitionRead(error, -1, -1, -1, None, None)
+        high_watermark = self.high_watermark
+        stable = log.last_stable_offset(high_watermark)
+        bound = stable if isolation_level == READ_COMMITTED else high_watermark
+        if offset < log.start_offset or offset > log.end_offset:
+            return PartitionRead(_OUT_OF_RANGE, high_watermark, stable, log.start_offset, None, None)
+        records = log.read(offset, bound, max_bytes, at_least_one) if offset < bound else None
+        aborted = None
+        if isolation_level == READ_COMMITTED:
+            found = log.aborted_between(offset, bound) if records is not None and log.aborted else []
+            aborted = [(entry.producer_id, entry.first_offset) for entry in found]
+        return PartitionRead(_NONE, high_watermark, stable, log.start_offset, records, aborted)
+
+    def begin_flush(self) -> FlushJob | None:
+        """The next fsync, unless one is under way: whoever comes meanwhile shares the one after it (L6)."""
+        if self._flush_job is not None or not self.is_flush_wanted:
+            return None
+        self.is_flush_wanted = False
+        self._unflushed_count = 0
+        self._flush_job = self.log.begin_flush()
+        return self._flush_job
+
+    def on_flushed(self, now_ms: int) -> bool:
+        """The fsync under way has succeeded; whether the high watermark moved."""
+        job, self._flush_job = self._flush_job, None
+        assert job is not None
+        job.release()
+        self.log.end_flush(job, now_ms)
+        return self.maybe_advance()
