@@ -86,7 +86,7 @@ def outcome(decode: Any, data: bytes, version: int) -> Any:
 def test_mutated_requests_raise_nothing_else_and_the_short_way_agrees_with_the_general(
     version: int, drawn: st.DataObject
 ) -> None:
-    plain = None, 1, 1_000, [("t" if version < 13 else bytes(16), [(7, bytes(70))])]
+    plain: Plain = None, 1, 1_000, [("t" if version < 13 else bytes(16), [(7, bytes(70))])]
     data = drawn.draw(reference.mutations(encode_by_kio(version, plain)))
     assert outcome(decode_produce, data, version) == outcome(produce._decode_any, data, version)
 
@@ -100,7 +100,9 @@ def test_random_bytes_raise_nothing_else(data: bytes, version: int) -> None:
 @EVERY_VERSION
 def test_every_shorter_and_every_longer_request_is_malformed(version: int) -> None:
     topic: Any = "name" if version < 13 else bytes(16)
-    for topics in ([(topic, [(7, b"12345")])], [(topic, [(7, b"1"), (8, None)]), (topic, [])]):
+    one: Any = [(topic, [(7, b"12345")])]
+    two: Any = [(topic, [(7, b"1"), (8, None)]), (topic, [])]
+    for topics in (one, two):
         data = encode_by_kio(version, ("id", 1, 1_000, topics))
         for size in range(len(data)):
             with pytest.raises(MalformedRequest):

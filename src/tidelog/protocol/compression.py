@@ -72,7 +72,7 @@ def decompress(codec: int, data: Buffer, size_max: int) -> bytes:
     if codec == SNAPPY:
         if data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:
             return _decompress_xerial(data, size_max)
-        return _decompress_snappy(data, size_max)
+        return _decompress_snappy(data, 0, size_max)
     if codec not in _INTO:
         raise CorruptBatch(f"there is no codec {codec}")
     return _decompress_growing(codec, data, size_max)
@@ -103,7 +103,8 @@ def _too_large(codec: int, size_max: int) -> CorruptBatch:
 def _compress_xerial(data: Buffer) -> bytes:
     view = memoryview(data)
     out = bytearray(_XERIAL_HEADER)
-    for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
+    # One block even of nothing: some readers take a bare header for raw snappy.
+    for start in range(0, max(1, len(view)), _XERIAL_BLOCK_SIZE):
         block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
         out += _BLOCK_LENGTH.pack(len(block))
         out += block
@@ -123,15 +124,16 @@ def _decompress_xerial(data: Buffer, size_max: int) -> bytes:
         position += 4
         if not 0 <= length <= len(view) - position:
             raise CorruptBatch(f"snappy: a block of {length} bytes where {len(view) - position} are left")
-        out += _decompress_snappy(view[position : position + length], size_max - len(out))
+        out += _decompress_snappy(view[position : position + length], len(out), size_max)
         position += length
     return bytes(out)
 
 
-def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
+def _decompress_snappy(data: Buffer, size_before: int, size_max: int) -> bytes:
+    """One block, where `size_before` bytes of what is allowed are used already."""
     try:
         size = cramjam.snappy.decompress_raw_len(data)
-        if size > size_max:
+        if size_before + size > size_max:
             raise _too_large(SNAPPY, size_max)
         if size > _SNAPPY_RATIO_MAX * len(data):
             raise CorruptBatch(f"snappy: {len(data)} bytes cannot unfold to {size}")
