@@ -18,6 +18,10 @@ from tidelog.protocol.errors import MalformedRequest
 INT16 = Struct(">h")
 INT32 = Struct(">i")
 INT64 = Struct(">q")
+_REQUEST_HEAD = Struct(">ihhi")
+
+Endpoint = tuple[int, str, int, str | None]  # node id, host, port, rack
+Endpoints = list[Endpoint] | tuple[Endpoint, ...]
 
 TOPIC_ID_SIZE = 16
 _NAMES_CACHED_MAX = 20_000
@@ -262,5 +266,25 @@ def write_endpoints(out: bytearray, endpoints: Endpoints) -> None:
     out += field
 
 
-Endpoint = tuple[int, str, int, str | None]
-Endpoints = list[Endpoint] | tuple[Endpoint, ...]
+def read_endpoints(data: Buffer, position: int) -> tuple[list[Endpoint], int]:
+    """The content of KIP-951's NodeEndpoints."""
+    count, position = read_array_length(data, position, True, "node endpoints")
+    endpoints: list[Endpoint] = []
+    for _ in range(count):
+        node_id, position = read_int32(data, position, "node id")
+        host, position = read_compact_string(data, position, "host")
+        port, position = read_int32(data, position, "port")
+        rack, position = read_compact_nullable_string(data, position, "rack")
+        position = skip_tagged_fields(data, position)
+        endpoints.append((node_id, host, port, rack))
+    return endpoints, position
+
+
+def write_request_head(
+    out: bytearray, api_key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool
+) -> None:
+    """The header of a request, behind four bytes that are left for the size of the frame."""
+    out += _REQUEST_HEAD.pack(0, api_key, version, correlation_id)
+    write_string(out, client_id)
+    if flexible:
+        out.append(0)

@@ -1,0 +1,1 @@
+"""The room `tidelog.client`, file by file."""
