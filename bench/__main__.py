@@ -1,0 +1,95 @@
+"""`python -m bench`: start the peers, ask every case, print the table, write `bench/RESULTS.md`.
+
+`--only` runs some of the cases and `--quick` runs them small; neither touches RESULTS.md, because figures
+to keep come from one whole run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.cases import clients, growth, latency, memory, opening, small, start, throughput
+from bench.peers.kafka import Kafka
+from bench.peers.process import Peer, PeerFailed, PeerMissing
+from bench.peers.tidelog import Tidelog
+from bench.report import Report, Row
+from bench.run import FULL, QUICK, Run, opened
+
+RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
+Case = Callable[[Run], list[Row]]
+CASES: dict[str, tuple[Case, Sequence[str]]] = {
+    "throughput": (throughput.run, throughput.METHOD),
+    "small": (small.run, small.METHOD),
+    "latency": (latency.run, latency.METHOD),
+    "clients": (clients.run, clients.METHOD),
+    "memory": (memory.run, memory.METHOD),
+    "start": (start.run, start.METHOD),
+    "opening": (opening.run, opening.METHOD),
+    "growth": (growth.run, growth.METHOD),
+}
+PEERS: dict[str, Callable[[], Tidelog | Kafka]] = {"tidelog": Tidelog, "kafka": Kafka}
+SETTING = (
+    "Both brokers run for the whole time on one machine and its disk, one broker each, loopback, default"
+    " settings; each is paused (SIGSTOP) while the other is measured, and they take turns",
+    "Both are warmed up first with throwaway load of every kind",
+    "Requests are built beforehand and sent over plain sockets; every answer is checked for errors, and the"
+    " log end offset against what was acknowledged",
+)
+
+
+def main() -> int:
+    options = _options()
+    console = Console()
+    names = options.only.split(",") if options.only else list(CASES)
+    peer_names = options.peers.split(",")
+    try:
+        peers: list[Peer] = [PEERS[name]() for name in peer_names]
+        report = Report((QUICK if options.quick else FULL).rounds, _kafka_version(peers), [*SETTING])
+        with opened(peers, QUICK if options.quick else FULL) as run:
+            _ask(run, names, report, console)
+    except (PeerMissing, PeerFailed) as error:
+        console.print(f"no benchmark: {error}", style="red", markup=False)
+        return 1
+    report.print(console)
+    if names == list(CASES) and len(peers) == len(PEERS) and not options.quick:
+        report.write(RESULTS)
+        console.print(f"written to {RESULTS.parent.name}/{RESULTS.name}")
+    return 0
+
+
+def _ask(run: Run, names: Sequence[str], report: Report, console: Console) -> None:
+    for name in names:
+        started = time.monotonic()
+        case, method = CASES[name]
+        with console.status(f"measuring {name}"):
+            report.rows += case(run)
+        report.method = [*report.method, *method]
+        console.print(f"{name}: {time.monotonic() - started:.0f} s")
+
+
+def _kafka_version(peers: Sequence[Peer]) -> str:
+    for peer in peers:
+        if isinstance(peer, Kafka):
+            return peer.version()
+    return "no Kafka in this run"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", default="", help=f"cases, with commas between: {','.join(CASES)}")
+    parser.add_argument("--quick", action="store_true", help="little of everything, to try a change")
+    parser.add_argument("--peers", default="tidelog,kafka", help="leave one out to work on the other")
+    options = parser.parse_args()
+    if unknown := [name for name in options.only.split(",") if name and name not in CASES]:
+        parser.error(f"no such case: {unknown[0]}; there are {', '.join(CASES)}")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The questions: each file asks one kind and returns rows for the report."""

@@ -1,0 +1,69 @@
+"""Produce and Fetch requests as whole frames, and where to look in the answers.
+
+Both use versions that name topics (Produce 11, Fetch 12), so a frame can be built before the topic exists.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bench.load.batches import Batch, uvarint
+
+PRODUCE_VERSION = 11
+FETCH_VERSION = 12
+FETCH_BYTES_MAX = 50 * 1024 * 1024
+WAIT_MS = 500
+ACKS_ALL = -1
+TIMEOUT_MS = 30_000
+
+
+@dataclass(frozen=True)
+class ResponseLayout:
+    """A good answer's size and the position of its error code; a bad answer differs in one of them."""
+
+    size: int
+    error_position: int
+
+
+def produce_frame(topic: str, partition: int, batch: Batch, correlation_id: int = 0) -> bytes:
+    records = uvarint(batch.size + 1) + batch.content
+    data = struct.pack(">i", partition) + records + b"\x00"
+    body = b"\x00" + struct.pack(">hi", ACKS_ALL, TIMEOUT_MS)
+    body += b"\x02" + _string(topic) + b"\x02" + data + b"\x00\x00"
+    return _frame(0, PRODUCE_VERSION, correlation_id, body)
+
+
+def fetch_frame(
+    topic: str, offsets: Sequence[int], partition_bytes_max: int, correlation_id: int = 0
+) -> bytes:
+    """A fetch of partitions 0, 1, … of `topic`, each from its offset, outside of any session."""
+    partitions = b"".join(
+        struct.pack(">iiqiqib", index, -1, offset, -1, -1, partition_bytes_max, 0)
+        for index, offset in enumerate(offsets)
+    )
+    body = struct.pack(">iiiibii", -1, WAIT_MS, 1, FETCH_BYTES_MAX, 0, 0, -1)
+    body += b"\x02" + _string(topic) + uvarint(len(offsets) + 1) + partitions + b"\x00"
+    return _frame(1, FETCH_VERSION, correlation_id, body + b"\x01\x01\x00")
+
+
+def produce_layout(topic: str) -> ResponseLayout:
+    """size, correlation, tags | one topic, its name, one partition: index, error, three int64 … | throttle"""
+    error_position = 4 + 4 + 1 + 1 + len(_string(topic)) + 1 + 4
+    return ResponseLayout(error_position + 2 + 24 + 1 + 1 + 1 + 1 + 4 + 1, error_position)
+
+
+def fetch_layout(size: int) -> ResponseLayout:
+    """`size` as seen in a checked answer; an error of a partition shows in the size (no records)."""
+    return ResponseLayout(size, 4 + 4 + 1 + 4)
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return uvarint(len(encoded) + 1) + encoded
+
+
+def _frame(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
+    header = struct.pack(">hhih", api_key, version, correlation_id, 5) + b"bench" + b"\x00"
+    return struct.pack(">i", len(header) + len(body)) + header + body

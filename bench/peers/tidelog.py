@@ -1,0 +1,31 @@
+"""Tidelog as its users start it: `tidelog serve` of the environment that runs the benchmark."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+from bench.peers.ports import free_port
+from bench.peers.process import PeerMissing, Site
+
+SETTINGS = {"log.segment.delete.delay.ms": "100"}
+
+
+class Tidelog:
+    name = "Tidelog"
+    settings_if_paused: ClassVar[dict[str, str]] = {}
+
+    def __init__(self) -> None:
+        self._executable = Path(sys.executable).parent / "tidelog"
+        if not self._executable.exists():
+            raise PeerMissing(f"there is no {self._executable.name} beside this Python: run `make setup`")
+
+    def prepare(self, directory: Path, settings: dict[str, str]) -> Site:
+        directory.mkdir(parents=True)
+        port = free_port()
+        properties = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "log.dirs": str(directory / "logs")}
+        command = [str(self._executable), "serve"]
+        for key, value in (properties | SETTINGS | settings).items():
+            command += ["-o", f"{key}={value}"]
+        return Site(self.name, directory, port, command)

@@ -1,0 +1,97 @@
+"""One run of the benchmark: the peers, the two brokers under comparison, and how much to measure."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.arena import Arena, Sample, fresh_topic
+from bench.load.batches import build_batch, full_batch
+from bench.load.fetch import consume
+from bench.load.produce import produce_small, produce_volume
+from bench.peers.process import Peer, RunningBroker
+
+STORE = Path(__file__).resolve().parent / ".peers"
+IDLE_SECONDS = 2.0
+MEBIBYTE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured; `QUICK` is for trying a change, not for figures to keep."""
+
+    rounds: int = 3
+    batch_count: int = 384
+    consume_seconds: float = 1.0
+    small_seconds: float = 2.0
+    latency_blocks: int = 10
+    latency_block_requests: int = 2_000
+    warm_up_rounds: int = 4
+    client_records: int = 2_000_000
+    log_sizes: tuple[int, ...] = (10 * MEBIBYTE, 100 * MEBIBYTE, 1024 * MEBIBYTE, 10240 * MEBIBYTE)
+    kafka_log_size_max: int = 1024 * MEBIBYTE
+    partition_count: int = 1_000
+
+
+FULL = Scale()
+QUICK = Scale(
+    rounds=1,
+    batch_count=96,
+    consume_seconds=0.5,
+    small_seconds=0.5,
+    latency_blocks=2,
+    latency_block_requests=1_000,
+    warm_up_rounds=1,
+    client_records=200_000,
+    log_sizes=(10 * MEBIBYTE, 100 * MEBIBYTE),
+    kafka_log_size_max=100 * MEBIBYTE,
+    partition_count=100,
+)
+
+
+@dataclass
+class Run:
+    peers: Sequence[Peer]
+    arena: Arena
+    directory: Path
+    scale: Scale
+    idle_megabytes: dict[str, Sample] = field(default_factory=dict)
+
+
+@contextmanager
+def opened(peers: Sequence[Peer], scale: Scale) -> Iterator[Run]:
+    """Start one broker of each peer, note its idle memory, warm it up; stop and clean up at the end."""
+    STORE.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="run-", dir=STORE))
+    brokers: list[RunningBroker] = []
+    try:
+        for peer in peers:
+            brokers.append(peer.prepare(directory / peer.name, peer.settings_if_paused).spawn())
+            brokers[-1].wait_ready()
+        time.sleep(IDLE_SECONDS)
+        idle = {broker.name: Sample(broker.resident_bytes() / 1e6) for broker in brokers}
+        arena = Arena(brokers, scale.rounds)
+        for broker in arena.alternate(scale.warm_up_rounds):
+            warm_up(broker, scale)
+        yield Run(peers, arena, directory, scale, idle)
+    finally:
+        for broker in brokers:
+            broker.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def warm_up(broker: RunningBroker, scale: Scale) -> None:
+    """Throwaway load of every kind, so that the JIT has seen the paths that are measured later."""
+    for codec in ("none", "lz4"):
+        batch = full_batch(100, codec)
+        with fresh_topic(broker, 6) as topic:
+            produce_volume(topic, batch, scale.batch_count // 2)
+            consume(topic, batch, scale.batch_count // 2, scale.consume_seconds / 2)
+    with fresh_topic(broker, 1) as topic:
+        produce_small(topic, build_batch(1, 100), scale.small_seconds / 2)
+        produce_small(topic, build_batch(50, 200), scale.small_seconds / 4)
