@@ -10,6 +10,7 @@ as the client gave them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -121,6 +122,13 @@ class Admin(Client, Protocol):
 
 def contents(records: Sequence[Sent]) -> list[tuple[bytes | None, bytes | None, Headers]]:
     return [(record.key, record.value, record.headers) for record in records]
+
+
+def eventually(holds: Callable[[], bool], claim: str) -> None:
+    """Asks the broker until it says so: a metadata change is answered before every broker knows of it."""
+    deadline = time.monotonic() + CONSUME_SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline, claim
 
 
 def enough(records: list[Received], count: int, topic: str) -> list[Received]:

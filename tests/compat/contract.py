@@ -23,6 +23,7 @@ from tests.compat.client import (
     Refused,
     Sent,
     contents,
+    eventually,
 )
 from tests.compat.conftest import NewTopic
 from tests.compat.stored import stored_batches
@@ -205,7 +206,9 @@ class Topics:
 
     def test_a_created_topic_is_listed_with_its_partitions(self, client: Admin, fresh_name: str) -> None:
         client.create_topic(fresh_name, 3, {})
-        assert client.topics()[fresh_name] == 3
+        eventually(
+            lambda: client.topics().get(fresh_name) == 3, "the new topic is not listed with 3 partitions"
+        )
 
     def test_a_topic_cannot_be_created_twice(self, client: Admin, topic: str) -> None:
         assert _refusal(lambda: client.create_topic(topic, 1, {})) == TOPIC_ALREADY_EXISTS
@@ -218,7 +221,7 @@ class Topics:
         client.create_topic(fresh_name, 1, {})
         client.produce(fresh_name, PLAIN)
         client.delete_topic(fresh_name)
-        assert fresh_name not in client.topics()
+        eventually(lambda: fresh_name not in client.topics(), "the deleted topic is still listed")
         client.create_topic(fresh_name, 1, {})
         client.produce(fresh_name, [Sent(b"anew")])
         assert [(record.offset, record.value) for record in client.consume(fresh_name, 1)] == [(0, b"anew")]

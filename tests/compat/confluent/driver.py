@@ -122,7 +122,8 @@ class Confluent:
 
     def read_to_end(self, topic: str, *, committed_only: bool) -> list[Received]:
         """Everything from the earliest offset until the client says that the partition has ended."""
-        consumer = self._consumer({"enable.partition.eof": True}, committed_only=committed_only)
+        settings = {"enable.partition.eof": True, "fetch.wait.max.ms": 50}
+        consumer = self._consumer(settings, committed_only=committed_only)
         deadline = time.monotonic() + CONSUME_SECONDS_MAX
         records: list[Received] = []
         with closing(consumer):

@@ -1,0 +1,90 @@
+"""Apache Kafka itself, run by Java: its brokers, its files and its dump tool.
+
+The jars are fetched by Maven once into `bench/.peers/`, shared with the benchmarks.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.peers.kafka import STORE, Kafka, fetch_jars, find_java
+from bench.peers.process import Site
+
+DUMP_SECONDS_MAX = 60
+NOT_A_COMPLAINT = "SLF4J: "
+# Said of every segment that does not begin at 0, Kafka's own included: the tool starts counting at -1.
+ARTEFACT = re.compile(
+    r"^Non-consecutive offsets in \S+/0*(\d+)\.log\n  -1 is followed by \1\n(?! )", re.MULTILINE
+)
+COMPLAINTS_IN_OUTPUT = ("isvalid: false", "invalid bytes at the end")
+PARTITION_METADATA = "partition.metadata"
+INDEX_SUFFIXES = (".index", ".timeindex")
+DUMPED_SUFFIXES = (".log", *INDEX_SUFFIXES, ".txnindex", ".snapshot")
+
+
+@dataclass(frozen=True)
+class Dump:
+    """What `DumpLogSegments` printed, and what of it is a complaint."""
+
+    lines: tuple[str, ...]
+    complaints: tuple[str, ...]
+
+    def fields(self, name: str) -> list[str]:
+        """The value of every field of that name, in the order of printing."""
+        parts = (line.partition(f"{name}: ") for line in self.lines)
+        return [after.split(" ", 1)[0] for _, found, after in parts if found]
+
+
+def apache_kafka() -> Kafka:
+    """Ready to run. Raises `PeerMissing` with the reason where it cannot be had."""
+    STORE.parent.mkdir(exist_ok=True)
+    with (STORE.parent / "kafka.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return Kafka()
+
+
+def dump(files: Sequence[Path], *options: str) -> Dump:
+    """Kafka's `DumpLogSegments` over the files."""
+    command = [find_java(), "-XX:TieredStopAtLevel=1", "-cp", f"{fetch_jars()}/*"]
+    command += ["org.apache.kafka.tools.DumpLogSegments", *options, "--files", ",".join(map(str, files))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DUMP_SECONDS_MAX, check=False)
+    lines = tuple(done.stdout.splitlines())
+    errors = ARTEFACT.sub("", done.stderr).splitlines()
+    complaints = [line for line in errors if not line.startswith(NOT_A_COMPLAINT)]
+    complaints += [line for line in lines if any(words in line for words in COMPLAINTS_IN_OUTPUT)]
+    if done.returncode != 0:
+        complaints.append(f"exit status {done.returncode}")
+    return Dump(lines, tuple(complaints))
+
+
+def files_of(folder: Path, *suffixes: str) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix in suffixes)
+
+
+def replace_partition(ours: Path, theirs: Path) -> None:
+    """Puts the files of `theirs` in place of those of `ours`, which keeps its own topic id."""
+    kept = (ours / PARTITION_METADATA).read_bytes()
+    shutil.rmtree(ours)
+    shutil.copytree(theirs, ours)
+    (ours / PARTITION_METADATA).write_bytes(kept)
+
+
+@contextmanager
+def running_kafka(site: Site) -> Iterator[str]:
+    """Serves the site's folder; yields the bootstrap address; stops it cleanly."""
+    broker = site.spawn()
+    try:
+        broker.wait_ready()
+        yield f"{broker.host}:{broker.port}"
+    except BaseException:
+        broker.kill()
+        raise
+    else:
+        broker.stop()
