@@ -24,7 +24,7 @@ def body_of_request(frame: bytes, version: int, client_id: str | None) -> int:
 
 
 @EVERY_VERSION
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(drawn=st.data())
 def test_the_broker_decodes_the_request_that_was_meant(version: int, drawn: st.DataObject) -> None:
     topic = reference.topics(version, 13)
@@ -62,7 +62,7 @@ def partitions(draw: st.DrawFn, version: int) -> ProducedPartition:
 
 
 @EVERY_VERSION
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(drawn=st.data())
 def test_the_response_of_the_broker_reads_back(version: int, drawn: st.DataObject) -> None:
     topic = reference.topics(version, 13)
@@ -78,7 +78,7 @@ def test_the_response_of_the_broker_reads_back(version: int, drawn: st.DataObjec
 
 
 @EVERY_VERSION
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(drawn=st.data())
 def test_damaged_responses_raise_nothing_else(version: int, drawn: st.DataObject) -> None:
     topic: Any = "name" if version < 13 else bytes(16)

@@ -101,7 +101,7 @@ def as_plain(request: FetchRequest) -> dict[str, Any]:
 
 
 @EVERY_VERSION
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(drawn=st.data())
 def test_a_request_that_kio_wrote_decodes_to_the_same(version: int, drawn: st.DataObject) -> None:
     request = drawn.draw(requests(version))
@@ -161,7 +161,7 @@ def decode_or_refuse(data: bytes, version: int) -> None:
 
 
 @EVERY_VERSION
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(drawn=st.data())
 def test_mutated_requests_raise_nothing_else(version: int, drawn: st.DataObject) -> None:
     decode_or_refuse(drawn.draw(reference.mutations(encode_by_kio(version, example(version)))), version)
@@ -276,7 +276,7 @@ def check_partition(version: int, ours: FetchedPartition, theirs: Any) -> None:
 
 
 @EVERY_VERSION
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(drawn=st.data())
 def test_kio_reads_the_response_that_was_meant(version: int, drawn: st.DataObject, file: DiskFile) -> None:
     topic = reference.topics(version, 13)

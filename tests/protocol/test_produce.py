@@ -64,7 +64,7 @@ def as_plain(request: ProduceRequest, data: bytes | bytearray | memoryview) -> P
 
 
 @EVERY_VERSION
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(drawn=st.data())
 def test_a_request_that_kio_wrote_decodes_to_the_same(version: int, drawn: st.DataObject) -> None:
     plain = drawn.draw(requests(version))
@@ -81,7 +81,7 @@ def outcome(decode: Any, data: bytes, version: int) -> Any:
 
 
 @EVERY_VERSION
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(drawn=st.data())
 def test_mutated_requests_raise_nothing_else_and_the_short_way_agrees_with_the_general(
     version: int, drawn: st.DataObject
@@ -194,7 +194,7 @@ def check_partition(version: int, ours: ProducedPartition, theirs: Any) -> None:
 
 
 @EVERY_VERSION
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(drawn=st.data())
 def test_kio_reads_the_response_that_was_meant(version: int, drawn: st.DataObject) -> None:
     topic = reference.topics(version, 13)
@@ -217,7 +217,7 @@ def test_kio_reads_the_response_that_was_meant(version: int, drawn: st.DataObjec
 
 
 @EVERY_VERSION
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(drawn=st.data())
 def test_one_partition_is_encoded_as_many_are(version: int, drawn: st.DataObject) -> None:
     topic: Any = drawn.draw(reference.topics(version, 13))

@@ -61,7 +61,14 @@ class FetchRequest:
     )
 
     def __init__(
-        self, replica_id: int, max_wait_ms: int, min_bytes: int, max_bytes: int, isolation_level: int
+        self,
+        replica_id: int,
+        max_wait_ms: int,
+        min_bytes: int,
+        max_bytes: int,
+        isolation_level: int,
+        session_id: int = 0,
+        session_epoch: int = -1,
     ) -> None:
         self.replica_id = replica_id
         self.replica_epoch = -1
@@ -69,8 +76,8 @@ class FetchRequest:
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
         self.isolation_level = isolation_level
-        self.session_id = 0
-        self.session_epoch = -1
+        self.session_id = session_id
+        self.session_epoch = session_epoch
         self.topics: list[Topic] = []
         self.forgotten: list[tuple[str | bytes, list[int]]] = []
         self.rack_id = ""
@@ -121,9 +128,9 @@ class FetchedPartition:
         self.leader_epoch = leader_epoch
 
 
-_unpack_head = Struct(">iiiib").unpack_from
-_unpack_head_consumer = Struct(">iiib").unpack_from
-_unpack_session = Struct(">ii").unpack_from
+_unpack_head_v4 = Struct(">iiiib").unpack_from
+_unpack_head_v7 = Struct(">iiiibii").unpack_from
+_unpack_head_v15 = Struct(">iiibii").unpack_from
 _unpack_replica_state = Struct(">iq").unpack_from
 
 _PARTITION_V4 = Struct(">iqi")
@@ -144,20 +151,23 @@ def decode_fetch(data: Buffer, position: int, version: int) -> FetchRequest:
 
 def _decode(data: Buffer, position: int, version: int) -> FetchRequest:
     flexible = version >= _FLEXIBLE
-    if version < _REPLICA_STATE:
-        request = FetchRequest(*_unpack_head(data, position))
-        position += 17
+    if version >= _REPLICA_STATE:
+        request = FetchRequest(-1, *_unpack_head_v15(data, position))
+        position += 21
+    elif version >= _SESSIONS:
+        request = FetchRequest(*_unpack_head_v7(data, position))
+        position += 25
     else:
-        request = FetchRequest(-1, *_unpack_head_consumer(data, position))
-        position += 13
+        request = FetchRequest(*_unpack_head_v4(data, position))
+        position += 17
+    if flexible and data[position] == 1:  # an incremental fetch that changes nothing
+        position += 1
+    else:
+        request.topics, position = _decode_topics(data, position, version, flexible)
+    # Nothing forgotten, no rack and no tags: how nearly every request ends.
+    if flexible and data[position:] == b"\1\1\0":
+        return request
     if version >= _SESSIONS:
-        request.session_id, request.session_epoch = _unpack_session(data, position)
-        position += 8
-    request.topics, position = _decode_topics(data, position, version, flexible)
-    if version >= _SESSIONS:
-        # Nothing forgotten, no rack and no tags: how nearly every request ends.
-        if flexible and data[position:] == b"\1\1\0":
-            return request
         request.forgotten, position = _decode_forgotten(data, position, version, flexible)
     if flexible:
         request.rack_id, position = wire.read_compact_string(data, position, "rack id")
@@ -174,7 +184,11 @@ def _decode_topics(data: Buffer, position: int, version: int, flexible: bool) ->
     topics: list[Topic] = []
     partitions_left = ARRAY_LENGTH_MAX
     for _ in range(count):
-        topic, position = _decode_topic(data, position, version, flexible)
+        topic: str | bytes
+        if version < _TOPIC_IDS:
+            topic, position = wire.read_topic_name(data, position, flexible)
+        else:
+            topic, position = wire.read_bytes(data, position, wire.TOPIC_ID_SIZE, "topic id")
         partition_count, position = wire.read_array_length(data, position, flexible, "partitions")
         partitions_left -= partition_count
         if partitions_left < 0:
@@ -185,12 +199,6 @@ def _decode_topics(data: Buffer, position: int, version: int, flexible: bool) ->
             partitions, position = _decode_legacy_partitions(data, position, partition_count, version)
         topics.append((topic, partitions))
     return topics, position
-
-
-def _decode_topic(data: Buffer, position: int, version: int, flexible: bool) -> tuple[str | bytes, int]:
-    if version < _TOPIC_IDS:
-        return wire.read_topic_name(data, position, flexible)
-    return wire.read_bytes(data, position, wire.TOPIC_ID_SIZE, "topic id")
 
 
 def _decode_flexible_partitions(data: Buffer, position: int, count: int) -> tuple[list[FetchPartition], int]:
@@ -231,7 +239,11 @@ def _decode_forgotten(
     forgotten: list[tuple[str | bytes, list[int]]] = []
     partitions_left = ARRAY_LENGTH_MAX
     for _ in range(count):
-        topic, position = _decode_topic(data, position, version, flexible)
+        topic: str | bytes
+        if version < _TOPIC_IDS:
+            topic, position = wire.read_topic_name(data, position, flexible)
+        else:
+            topic, position = wire.read_bytes(data, position, wire.TOPIC_ID_SIZE, "topic id")
         partition_count, position = wire.read_array_length(data, position, flexible, "forgotten partitions")
         partitions_left -= partition_count
         if partitions_left < 0:
@@ -285,6 +297,7 @@ def encode_fetch(
         head = _FRAME_HEAD_V7.pack(0, correlation_id, throttle_time_ms, error_code, session_id)
     else:
         head = _FRAME_HEAD_V4.pack(0, correlation_id, throttle_time_ms)
+    no_tags = b"\0" if flexible else b""
     first = out = bytearray(head)
     pieces: list[Piece] = [out]
     wire.write_array_length(out, len(topics), flexible)
@@ -295,10 +308,11 @@ def encode_fetch(
             _write_partition(out, partition, version, flexible)
             if partition.records is not None:
                 out = _add_records(pieces, partition.records)
-            if flexible:
+            if partition.leader_epoch < 0 and partition.diverging_epoch is None:
+                out += no_tags
+            elif flexible:
                 _write_tagged_fields(out, partition)
-        if flexible:
-            out.append(0)
+        out += no_tags
     if flexible:
         wire.write_endpoints(out, endpoints if version >= _ENDPOINTS else ())
     elif not out:

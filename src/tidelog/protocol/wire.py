@@ -168,7 +168,10 @@ def read_topic_name(data: Buffer, position: int, flexible: bool) -> tuple[str, i
 
 def read_array_length(data: Buffer, position: int, flexible: bool, what: str) -> tuple[int, int]:
     """The length of an array that may not be null; one that the bytes left could hold."""
-    if flexible:
+    if flexible and position < len(data) and 0 < data[position] < 0x80:
+        count = data[position] - 1
+        position += 1
+    elif flexible:
         count, position = read_unsigned_varint(data, position, what)
         count -= 1
     else:
@@ -229,7 +232,7 @@ def write_compact_string(out: bytearray, text: str | None) -> None:
         out.append(0)
         return
     raw = text.encode()
-    write_unsigned_varint(out, len(raw) + 1)
+    write_array_length(out, len(raw), True)
     out += raw
 
 
@@ -242,7 +245,9 @@ def write_topic(out: bytearray, topic: str | bytes, flexible: bool) -> None:
 
 
 def write_array_length(out: bytearray, count: int, flexible: bool) -> None:
-    if flexible:
+    if flexible and count < 0x7F:
+        out.append(count + 1)
+    elif flexible:
         write_unsigned_varint(out, count + 1)
     else:
         out += INT32.pack(count)
