@@ -22,6 +22,7 @@ from bench.report import Report, Row
 from bench.run import FULL, QUICK, Run, opened
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
+TABLE_WIDTH = 160
 Case = Callable[[Run], list[Row]]
 CASES: dict[str, tuple[Case, Sequence[str]]] = {
     "throughput": (throughput.run, throughput.METHOD),
@@ -45,13 +46,13 @@ SETTING = (
 
 def main() -> int:
     options = _options()
-    console = Console()
+    scale = QUICK if options.quick else FULL
+    console = Console() if sys.stdout.isatty() else Console(width=TABLE_WIDTH)
     names = options.only.split(",") if options.only else list(CASES)
-    peer_names = options.peers.split(",")
     try:
-        peers: list[Peer] = [PEERS[name]() for name in peer_names]
-        report = Report((QUICK if options.quick else FULL).rounds, _kafka_version(peers), [*SETTING])
-        with opened(peers, QUICK if options.quick else FULL) as run:
+        peers: list[Peer] = [PEERS[name]() for name in options.peers.split(",")]
+        report = Report(scale.rounds, _kafka_version(peers), [*SETTING])
+        with opened(peers, scale) as run:
             _ask(run, names, report, console)
     except (PeerMissing, PeerFailed) as error:
         console.print(f"no benchmark: {error}", style="red", markup=False)

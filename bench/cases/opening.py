@@ -20,8 +20,8 @@ BATCH = build_batch(145, 100)
 TARGET = Target(tidelog_max=5)
 METHOD = (
     "opening: one topic, 64 KB in each partition; from the start of the process until metadata names every"
-    " leader and every end offset is answered, and is what it was; one run; after SIGKILL, Kafka's controller refuses its own broker until the"
-    " session of the killed one has ended (9 s by default)",
+    " leader and every end offset is answered, and is what it was; one run; after SIGKILL, Kafka's controller"
+    " refuses its own broker until the session of the killed one has ended (9 s by default)",
 )
 
 

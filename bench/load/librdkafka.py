@@ -51,12 +51,12 @@ def produce(
 
 
 def consume(bootstrap: str, topic: str, partition_count: int, count: int) -> Span:
-    """Read `count` records of `topic` from its start."""
+    """Read `count` records of `topic` from its start; the clock starts with the first record."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
-    received = 0
     try:
-        cpu_before, started = time.process_time(), time.perf_counter()
         consumer.assign([TopicPartition(topic, index, 0) for index in range(partition_count)])
+        received = len(consumer.consume(1, TIMEOUT_SECONDS))
+        cpu_before, started = time.process_time(), time.perf_counter()
         while received < count:
             messages = consumer.consume(min(CONSUME_CALL, count - received), TIMEOUT_SECONDS)
             if not messages:
