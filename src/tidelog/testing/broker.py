@@ -39,6 +39,11 @@ class Broker:
         return f"127.0.0.1:{self.port}"
 
     @property
+    def directory(self) -> str:
+        """Where the log is: the first of `log.dirs`."""
+        return self._properties["log.dirs"].split(",")[0]
+
+    @property
     def is_running(self) -> bool:
         return self._life is not None
 

@@ -1,0 +1,1 @@
+"""Real broker processes, killed, paused and restarted on damaged directories."""

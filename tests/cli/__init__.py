@@ -1,0 +1,1 @@
+"""The commands as a person runs them: real processes against a real broker."""

@@ -1,0 +1,1 @@
+"""The broker that people put inside their tests."""
