@@ -1,13 +1,14 @@
 """A partition's history with everything in it that a log can hold, written through librdkafka.
 
 Values are mostly random bytes, so that segments roll by size with every codec, and end in zeros, because
-librdkafka sends a batch plain that a codec cannot make smaller. Timestamps are fixed, so that a copy can be
+librdkafka sends a batch plain that a codec cannot make smaller. Timestamps are given, so that a copy can be
 compared to the millisecond.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass
 
 from confluent_kafka import Producer
@@ -15,7 +16,9 @@ from confluent_kafka import Producer
 from tests.compat.client import CODECS, CONSUME_SECONDS_MAX, Received, Sent, eventually
 from tests.compat.confluent.driver import Confluent, produce_with
 
-START_MS = 1_700_000_000_000
+START_MS = (int(time.time()) - 3 * 3600) * 1000
+"""Recent, so that no producer expires, and far enough back that no record is from the future."""
+
 SEGMENT_SIZE = 1 << 20
 """The smallest `segment.bytes` that Kafka 4 accepts."""
 

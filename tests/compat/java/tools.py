@@ -64,6 +64,18 @@ def dump(files: Sequence[Path], *options: str) -> Dump:
     return Dump(lines, tuple(complaints))
 
 
+def producers_at_the_end(folder: Path) -> list[str]:
+    """What the newest snapshot says of each producer, in the words of Kafka's tool."""
+    dumped = dump(files_of(folder, ".snapshot")[-1:])
+    assert dumped.complaints == ()
+    return sorted(line for line in dumped.lines if line.startswith("producerId: "))
+
+
+def epochs(folder: Path) -> list[str]:
+    """The lines of `leader-epoch-checkpoint`: an epoch and its first offset."""
+    return (folder / "leader-epoch-checkpoint").read_text().splitlines()[2:]
+
+
 def files_of(folder: Path, *suffixes: str) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix in suffixes)
 
