@@ -84,7 +84,7 @@ class Connection:
         if self._partial is not None:
             data = memoryview(bytes(self._partial[: self._filled]) + data)
             self._partial = None
-        frames = []
+        frames: list[memoryview] = []
         position, end = 0, len(data)
         while position + 4 <= end:
             (size,) = _SIZE.unpack_from(data, position)

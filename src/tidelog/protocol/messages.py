@@ -31,11 +31,12 @@ _FRAME_HEAD = Struct(">ii")
 def decode_request(api_key: int, version: int, data: Buffer, position: int) -> Any:
     """The request body that begins at `position` and ends where `data` ends."""
     message = load_request_schema(api_key, version)
-    end = check_shape(message, data, position)
-    if end != len(data):
-        raise MalformedRequest(f"{len(data) - end} bytes too many")
+    body = bytes(memoryview(data)[position:])
+    end = check_shape(message, body, 0)
+    if end != len(body):
+        raise MalformedRequest(f"{len(body) - end} bytes too many")
     try:
-        return entity_reader(message)(data, position)[0]
+        return entity_reader(message)(body, 0)[0]
     except (SerialError, ValueError, TypeError, OverflowError) as error:
         raise MalformedRequest(f"{message.__name__}: {error}") from None
 
@@ -64,11 +65,11 @@ def response_type(api_key: int, version: int) -> type[Any]:
 
 
 @cache
-def _field_names(message: type[Any]) -> frozenset[str]:
+def _field_names(message: Any) -> frozenset[str]:
     return frozenset(field.name for field in fields(message))
 
 
-def make(message: type[Any], **values: Any) -> Any:
+def make(message: Any, /, **values: Any) -> Any:
     """An entity with those of the values that its version has."""
     names = _field_names(message)
     return message(**{name: value for name, value in values.items() if name in names})

@@ -40,13 +40,13 @@ _FIXED_SIZES = {
 }
 
 
-def check_shape(message: type[Any], data: Buffer, position: int) -> int:
+def check_shape(message: Any, data: Buffer, position: int) -> int:
     """The position behind the message at `position`; MalformedRequest if it does not fit its bytes."""
     return _walk_of(message)(data, position)
 
 
 @cache
-def _walk_of(message: type[Any]) -> Walk:
+def _walk_of(message: Any) -> Walk:
     flexible = bool(message.__flexible__)
     walks = [_walk_of_field(field, flexible) for field in fields(message) if "tag" not in field.metadata]
     tagged = {

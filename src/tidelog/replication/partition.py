@@ -5,6 +5,7 @@
 | leader    | yes, stamps its epoch       | below the high watermark         |
 | follower  | NOT_LEADER_OR_FOLLOWER      | NOT_LEADER_OR_FOLLOWER           |
 | offline   | KAFKA_STORAGE_ERROR         | KAFKA_STORAGE_ERROR              |
+| deleted   | UNKNOWN_TOPIC_OR_PARTITION  | UNKNOWN_TOPIC_OR_PARTITION       |
 
 With `flush.messages=1` only flushed bytes count (R15): the high watermark follows the fsync.
 
@@ -24,6 +25,7 @@ from tidelog.protocol.errors import ErrorCode
 READ_COMMITTED = 1
 
 _NONE = int(ErrorCode.none)
+_UNKNOWN = int(ErrorCode.unknown_topic_or_partition)
 _STORAGE = int(ErrorCode.kafka_storage_error)
 _NOT_LEADER = int(ErrorCode.not_leader_or_follower)
 _OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
@@ -35,6 +37,7 @@ class Role(Enum):
     LEADER = "leader"
     FOLLOWER = "follower"
     OFFLINE = "offline"
+    DELETED = "deleted"
 
 
 class PartitionRead(NamedTuple):
@@ -51,6 +54,7 @@ class Partition:
         "_flush_job",
         "_unflushed_count",
         "directory",
+        "error_code",
         "high_watermark",
         "in_sync_replicas",
         "index",
@@ -61,7 +65,6 @@ class Partition:
         "role",
         "topic",
         "topic_id",
-        "waiters",
     )
 
     def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, directory: LogDirectory) -> None:
@@ -71,21 +74,14 @@ class Partition:
         self.log = log
         self.directory = directory
         self.role = Role.FOLLOWER
+        self.error_code = _NOT_LEADER  # why this replica serves nobody, or none
         self.leader_id = -1
         self.leader_epoch = -1
         self.in_sync_replicas: list[int] = []
         self.high_watermark = log.start_offset
         self.is_flush_wanted = False
-        self.waiters: list[object] = []  # parked requests that this partition may wake
         self._unflushed_count = 0
         self._flush_job: FlushJob | None = None
-
-    @property
-    def error_code(self) -> int:
-        """Why this replica serves nobody, or none."""
-        if self.role is Role.LEADER:
-            return _NONE
-        return _STORAGE if self.role is Role.OFFLINE else _NOT_LEADER
 
     @property
     def last_stable_offset(self) -> int:
@@ -97,6 +93,7 @@ class Partition:
 
     def become_leader(self, leader_id: int, leader_epoch: int, in_sync_replicas: list[int]) -> None:
         self.role = Role.LEADER
+        self.error_code = _NONE
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.in_sync_replicas = in_sync_replicas
@@ -104,6 +101,11 @@ class Partition:
 
     def become_offline(self) -> None:
         self.role = Role.OFFLINE
+        self.error_code = _STORAGE
+
+    def become_deleted(self) -> None:
+        self.role = Role.DELETED
+        self.error_code = _UNKNOWN
 
     def check_epoch(self, current_leader_epoch: int) -> int:
         """The error for a client that believes in another leadership, or none (KIP-320)."""

@@ -145,7 +145,7 @@ class _Life:
         if await self._ending:
             await server.stop()
         else:
-            server.abort()
+            await server.abort()
 
 
 def _text(value: object) -> str:

@@ -43,7 +43,7 @@ class _Refusal(Exception):
 class EmbeddedStore:
     """`notify` is called from the store's thread whenever there is something to `receive`."""
 
-    def __init__(self, path: str, notify: Callable[[], None]) -> None:
+    def __init__(self, path: str, notify: Callable[[], object]) -> None:
         self._path = path
         self._notify = notify
         self._requests: queue.SimpleQueue[StoreRequest | None] = queue.SimpleQueue()

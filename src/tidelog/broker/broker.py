@@ -1,0 +1,279 @@
+"""The broker: all state of one node in one deterministic object. This file is wiring only.
+
+Requests, ticks, finished jobs and store replies go in; answers appear on their connections; what needs
+the outside world (fsyncs, store requests, removals) comes out as effects that the shell takes and runs.
+
+**Invariant:** no socket, clock, thread, `async` or randomness in here: the time is set by the shell,
+random bytes come from the `entropy` it passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tidelog.base.config import BrokerSettings, TopicSettings
+from tidelog.base.files import Directory
+from tidelog.broker.partitions import Partitions
+from tidelog.broker.sessions import FetchSessions
+from tidelog.broker.waiting import WaitingRoom
+from tidelog.cluster import controller
+from tidelog.cluster.image import BrokerFacts, Image, TopicFacts
+from tidelog.cluster.store import Done, Multi, Operation, Outcome, ReadTree, StoreReply, StoreRequest, Tree
+from tidelog.log.directory import LogDirectory
+from tidelog.log.log import FlushJob
+from tidelog.replication.partition import Partition
+
+
+class Removal(NamedTuple):
+    """Files or folders to unlink off the loop, not before `due_ms` of uptime."""
+
+    directory: Directory
+    names: list[str]
+    due_ms: int
+
+
+class Interval:
+    """Says once every so often that it is time."""
+
+    def __init__(self, every_ms: int) -> None:
+        self._every_ms = every_ms
+        self._next_ms: int | None = None
+
+    def is_over(self, uptime_ms: int) -> bool:
+        """True when the interval has passed since it was last True, or since the first call."""
+        if self._next_ms is None:
+            self._next_ms = uptime_ms + self._every_ms
+        if uptime_ms < self._next_ms:
+            return False
+        self._next_ms = uptime_ms + self._every_ms
+        return True
+
+
+Effect = StoreRequest | Removal
+OnOutcome = Callable[[Outcome], None]
+
+
+class Broker:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        directories: Sequence[LogDirectory],
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self.settings = settings
+        self.node_id = settings.number("node.id")
+        self.entropy = entropy
+        self.now_ms = 0
+        self.uptime_ms = 0
+        self.image = Image()
+        self.waiting = WaitingRoom()
+        self.sessions = FetchSessions(settings.number("max.incremental.fetch.session.cache.slots"), entropy)
+        self.partitions = Partitions(self.node_id, settings, directories)
+        self.effects: list[Effect] = []
+        self.flushes: list[tuple[Partition, FlushJob]] = []
+        self.is_serving = False
+        self.events: list[str] = []  # lines for the operator
+        self._facts = BrokerFacts(self.node_id, "", 0, settings.text("broker.rack"), 0)
+        self._was_clean = False
+        self._tickets = 0
+        self._pending: dict[int, OnOutcome] = {}
+        self._producer_ids = range(0)
+        self._producer_id_waiters: list[Callable[[int | None], None]] = []
+        self._retention = Interval(settings.number("log.retention.check.interval.ms"))
+        self._checkpoints = Interval(settings.number("log.flush.offset.checkpoint.interval.ms"))
+        self._expiry = Interval(settings.number("producer.id.expiration.check.interval.ms"))
+
+    def set_time(self, now_ms: int, uptime_ms: int) -> None:
+        """The wall clock, for records, and the monotonic one, for waiting."""
+        self.now_ms = now_ms
+        self.uptime_ms = uptime_ms
+
+    # Starting: read the tree, make what is missing, register, open the logs.
+
+    def start(self, host: str, port: int) -> None:
+        self._facts.host, self._facts.port = host, port
+        self.submit(ReadTree("/"), self._on_tree)
+
+    def _on_tree(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Tree):
+            raise StoreFailed(f"the store cannot be read: {outcome}")
+        self.image.load(outcome.nodes)
+        operations = controller.decide_first_start(self.image, self.entropy(16))
+        if operations:
+            self.change(operations, self._on_first_start)
+        else:
+            self._register()
+
+    def _on_first_start(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Done):
+            raise StoreFailed(f"the store cannot be written: {outcome}")
+        self._register()
+
+    def _register(self) -> None:
+        self._was_clean = self.partitions.claim_directories(self.image.cluster_id, self.entropy)
+        operations = controller.decide_registration(self.image, self._facts, self._was_clean)
+        self.change(operations, self._on_registered)
+
+    def _on_registered(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Done):
+            raise StoreFailed(f"this broker cannot be registered: {outcome}")
+        for topic in self.image.topics.values():
+            self.events += self.partitions.open_topic(topic, self.now_ms)
+        self.is_serving = True
+
+    # The store: requests out, replies in.
+
+    def submit(self, action: ReadTree | Multi, on_outcome: OnOutcome) -> None:
+        self._tickets += 1
+        self._pending[self._tickets] = on_outcome
+        self.effects.append(StoreRequest(self._tickets, action))
+
+    def change(self, operations: list[Operation], on_outcome: OnOutcome) -> None:
+        """Ask the store for a change; the image has it before `on_outcome` hears that it was done."""
+
+        def on_multi(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                self.image.apply(operations)
+            on_outcome(outcome)
+
+        self.submit(Multi(tuple(operations)), on_multi)
+
+    def on_store_reply(self, reply: StoreReply) -> None:
+        self._pending.pop(reply.ticket)(reply.outcome)
+
+    # Topics.
+
+    def create_topic(
+        self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome
+    ) -> None:
+        operations = controller.decide_topic(name, self.entropy(16), config, assignment)
+
+        def on_created(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                self.events += self.partitions.open_topic(self.image.topics[name], self.now_ms)
+            then(outcome)
+
+        self.change(operations, on_created)
+
+    def delete_topic(self, topic: TopicFacts, then: OnOutcome) -> None:
+        def on_deleted(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                self._close_topic(topic)
+            then(outcome)
+
+        self.change(controller.decide_deletion(topic), on_deleted)
+
+    def _close_topic(self, topic: TopicFacts) -> None:
+        for partition in self.partitions.of(topic.topic_id) or ():
+            delay_ms = partition.log.settings.file_delete_delay_ms
+            directory, name = self.partitions.retire(partition, self.entropy(16))
+            self.effects.append(Removal(directory, [name], self.uptime_ms + delay_ms))
+            self.waiting.on_moved(partition)
+        self.partitions.forget(topic)
+
+    def topic_settings(self, config: dict[str, str]) -> TopicSettings:
+        return TopicSettings(self.settings, config)
+
+    # Producer ids, taken from the store a block at a time.
+
+    def take_producer_id(self, then: Callable[[int | None], None]) -> None:
+        """Hand the next free producer id to `then`, at once or when the store has given a new block."""
+        if self._producer_ids:
+            self._producer_ids, taken = self._producer_ids[1:], self._producer_ids[0]
+            then(taken)
+            return
+        self._producer_id_waiters.append(then)
+        if len(self._producer_id_waiters) == 1:
+            first = self.image.next_producer_id
+            block = range(first, first + controller.PRODUCER_ID_BLOCK_SIZE)
+            self.change(
+                controller.decide_producer_ids(self.image), lambda outcome: self._on_block(outcome, block)
+            )
+
+    def _on_block(self, outcome: Outcome, block: range) -> None:
+        waiters, self._producer_id_waiters = self._producer_id_waiters, []
+        if isinstance(outcome, Done):
+            self._producer_ids = block
+        for then in waiters:
+            if isinstance(outcome, Done):
+                self.take_producer_id(then)
+            else:
+                then(None)
+
+    # Flushing: jobs out, results in.
+
+    def maybe_flush(self, partition: Partition) -> None:
+        job = partition.begin_flush()
+        if job is not None:
+            self.flushes.append((partition, job))
+
+    def on_flushed(self, partition: Partition, error: OSError | None) -> None:
+        """An fsync has ended. If it failed, nothing it covered is ever acknowledged (L10)."""
+        if error is not None:
+            self.fail_directory(partition.directory, error)
+            return
+        partition.on_flushed(self.now_ms)
+        self.waiting.on_moved(partition)
+        self.maybe_flush(partition)
+
+    def fail_directory(self, directory: LogDirectory, error: OSError) -> None:
+        """Take a log directory offline for good, with everything in it."""
+        if directory.failure is None:
+            directory.failure = str(error)
+            self.events.append(f"log directory {directory.path} is offline: {error}")
+        for partition in self.partitions.in_directory(directory):
+            partition.become_offline()
+            self.waiting.on_moved(partition)
+
+    @property
+    def has_failed(self) -> bool:
+        """No log directory is left to serve from."""
+        return self.partitions.has_failed
+
+    # Time.
+
+    def tick(self) -> None:
+        self.waiting.tick(self.uptime_ms)
+        self.partitions.mark_overdue_flushes(self.now_ms)
+        for partition in self.partitions.wanting_flush():
+            self.maybe_flush(partition)
+        if self._retention.is_over(self.uptime_ms):
+            self._apply_retention()
+        if self._expiry.is_over(self.uptime_ms):
+            self.partitions.expire_producers(self.now_ms)
+        if self._checkpoints.is_over(self.uptime_ms):
+            self._write_checkpoints()
+
+    def _apply_retention(self) -> None:
+        for partition in self.partitions.all():
+            try:
+                names = self.partitions.remove_expired(partition, self.now_ms)
+            except OSError as error:
+                self.fail_directory(partition.directory, error)
+                continue
+            if names:
+                due_ms = self.uptime_ms + partition.log.settings.file_delete_delay_ms
+                self.effects.append(Removal(partition.log.directory, names, due_ms))
+
+    def _write_checkpoints(self) -> None:
+        for directory in self.partitions.directories:
+            try:
+                if directory.failure is None:
+                    self.partitions.write_checkpoints(directory)
+            except OSError as error:
+                self.fail_directory(directory, error)
+
+    def stop(self) -> None:
+        """A clean stop: everything durable, checkpoints written, the sign of it left behind."""
+        self.is_serving = False
+        for directory in self.partitions.directories:
+            try:
+                if directory.failure is None:
+                    self.partitions.close_directory(directory, self.image.broker_epoch)
+            except OSError as error:
+                self.fail_directory(directory, error)
+
+
+class StoreFailed(Exception):
+    """The store did not do what a start cannot go on without."""

@@ -1,0 +1,151 @@
+"""The partitions that live on this broker, by topic name and by topic id, and the directories they are in.
+
+**Invariant:** a topic is found under its name and its id, or under neither.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Sequence
+
+from tidelog.base.config import BrokerSettings, TopicSettings
+from tidelog.base.files import Directory
+from tidelog.cluster.image import TopicFacts
+from tidelog.log.directory import PARTITION_METADATA, LogDirectory, deleted_folder_name, folder_name
+from tidelog.log.recovery import open_log
+from tidelog.log.retention import remove_expired
+from tidelog.replication.partition import Partition, Role
+
+FOREVER_MS = 2**62
+
+
+class Partitions:
+    def __init__(self, node_id: int, settings: BrokerSettings, directories: Sequence[LogDirectory]) -> None:
+        self._node_id = node_id
+        self._settings = settings
+        self.directories = list(directories)
+        self._by_topic: dict[str | bytes, list[Partition]] = {}
+        self._timed_flush: dict[Partition, None] = {}
+
+    def of(self, topic: str | bytes) -> list[Partition] | None:
+        """The partitions of a topic, by name or by id."""
+        return self._by_topic.get(topic)
+
+    def all(self) -> Iterator[Partition]:
+        for topic, partitions in self._by_topic.items():
+            if isinstance(topic, str):
+                yield from partitions
+
+    def in_directory(self, directory: LogDirectory) -> Iterator[Partition]:
+        return (partition for partition in self.all() if partition.directory is directory)
+
+    @property
+    def has_failed(self) -> bool:
+        return all(directory.failure is not None for directory in self.directories)
+
+    def claim_directories(self, cluster_id: str, entropy: Callable[[int], bytes]) -> bool:
+        """Check that the directories are ours; whether all of them were closed cleanly."""
+        clean = [directory.peek_clean() for directory in self.directories]
+        for directory in self.directories:
+            directory.open(cluster_id, self._node_id, urlsafe_b64encode(entropy(16)).decode().rstrip("="))
+        return all(clean)
+
+    def open_topic(self, topic: TopicFacts, now_ms: int) -> list[str]:
+        """Open or make the logs of a topic's partitions; lines for the operator about what was found."""
+        settings = TopicSettings(self._settings, topic.config)
+        events: list[str] = []
+        opened = []
+        for index in sorted(topic.partitions):
+            facts = topic.partitions[index]
+            partition, found = self._open_partition(topic, index, settings, now_ms)
+            partition.become_leader(facts.leader, facts.leader_epoch, facts.in_sync_replicas)
+            if settings.flush_ms < FOREVER_MS:
+                self._timed_flush[partition] = None
+            opened.append(partition)
+            events += found
+        self._by_topic[topic.name] = self._by_topic[topic.topic_id] = opened
+        return events
+
+    def _open_partition(
+        self, topic: TopicFacts, index: int, settings: TopicSettings, now_ms: int
+    ) -> tuple[Partition, list[str]]:
+        name = folder_name(topic.name, index)
+        home = self._home_of(name)
+        home.partition_count += 1
+        folder = home.directory.folder(name)
+        key = (topic.name, index)
+        log, report = open_log(
+            folder,
+            settings,
+            now_ms,
+            home.recovery_points.get(key, 0),
+            home.start_offsets.get(key, 0),
+            home.was_clean,
+        )
+        if not folder.exists(PARTITION_METADATA):
+            text = f"version: 0\ntopic_id: {urlsafe_b64encode(topic.topic_id).decode().rstrip('=')}"
+            folder.replace_whole(PARTITION_METADATA, text.encode(), durable=False)
+        events = [f"{name}: {problem}" for problem in report.problems]
+        return Partition(topic.name, topic.topic_id, index, log, home), events
+
+    def _home_of(self, name: str) -> LogDirectory:
+        """The directory that has the folder, else the one with the fewest partitions."""
+        working = [directory for directory in self.directories if directory.failure is None]
+        for directory in working:
+            if directory.directory.exists(name):
+                return directory
+        return min(working or self.directories, key=lambda directory: directory.partition_count)
+
+    def retire(self, partition: Partition, unique: bytes) -> tuple[Directory, str]:
+        """Close a deleted partition and rename its folder; where it is now, for removal."""
+        partition.become_deleted()
+        partition.log.close(clean=False)
+        self._timed_flush.pop(partition, None)
+        home = partition.directory
+        home.partition_count -= 1
+        name = deleted_folder_name(partition.topic, partition.index, unique)
+        home.directory.rename(folder_name(partition.topic, partition.index), name)
+        return home.directory, name
+
+    def forget(self, topic: TopicFacts) -> None:
+        self._by_topic.pop(topic.name, None)
+        self._by_topic.pop(topic.topic_id, None)
+
+    def mark_overdue_flushes(self, now_ms: int) -> None:
+        """Partitions with `flush.ms` whose oldest unflushed record has waited that long."""
+        for partition in self._timed_flush:
+            log = partition.log
+            if log.end_offset > log.recovery_point and now_ms - log.last_flush_ms >= log.settings.flush_ms:
+                partition.is_flush_wanted = True
+
+    def wanting_flush(self) -> list[Partition]:
+        return [
+            partition
+            for partition in self._timed_flush
+            if partition.is_flush_wanted and partition.role is Role.LEADER
+        ]
+
+    def remove_expired(self, partition: Partition, now_ms: int) -> list[str]:
+        if partition.role is not Role.LEADER:
+            return []
+        return remove_expired(partition.log, partition.high_watermark, now_ms)
+
+    def expire_producers(self, now_ms: int) -> None:
+        for partition in self.all():
+            partition.log.producers.expire(now_ms, partition.log.settings.producer_expiration_ms)
+
+    def write_checkpoints(self, directory: LogDirectory) -> None:
+        recovery, watermarks, starts = {}, {}, {}
+        for partition in self.in_directory(directory):
+            key = (partition.topic, partition.index)
+            recovery[key] = partition.log.recovery_point
+            watermarks[key] = partition.high_watermark
+            if partition.log.start_offset > partition.log.bases[0]:
+                starts[key] = partition.log.start_offset
+        directory.write_checkpoints(recovery, watermarks, starts)
+
+    def close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
+        for partition in self.in_directory(directory):
+            partition.log.close(clean=True)
+        self.write_checkpoints(directory)
+        directory.mark_clean(broker_epoch)

@@ -1,0 +1,118 @@
+"""The waiting room: requests that cannot be answered yet, until an offset, some bytes or a deadline.
+
+**Invariant:** a parked request leaves exactly once: finished, timed out, or dropped with its connection.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from heapq import heappop, heappush
+
+from tidelog.base.limits import PARKED_REQUESTS_MAX
+from tidelog.protocol.connection import Answer, Connection, Slot
+from tidelog.replication.partition import Partition
+
+
+class Parked(ABC):
+    """A request in the waiting room; what it waits for is the subclass's."""
+
+    __slots__ = ("connection", "deadline_ms", "is_gone", "partitions", "slot")
+
+    def __init__(self, deadline_ms: int, partitions: list[Partition]) -> None:
+        self.deadline_ms = deadline_ms
+        self.partitions = partitions
+        self.connection: Connection | None = None
+        self.slot: Slot | None = None
+        self.is_gone = False
+
+    @abstractmethod
+    def try_finish(self) -> Answer | None:
+        """The answer if there is one now; called when one of the partitions has moved."""
+
+    @abstractmethod
+    def finish_late(self) -> Answer | None:
+        """The answer when the deadline has come; None for a request that gets none."""
+
+
+class WaitingRoom:
+    def __init__(self) -> None:
+        self._by_partition: dict[Partition, dict[Parked, None]] = {}
+        self._by_connection: dict[Connection, dict[Parked, None]] = {}
+        self._deadlines: list[tuple[int, int, Parked]] = []
+        self._sequence = 0
+        self._moved: dict[Partition, None] = {}
+        self.count = 0
+        self.answered: list[Connection] = []  # connections that have output because something was woken
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= PARKED_REQUESTS_MAX
+
+    def park(self, parked: Parked, connection: Connection) -> None:
+        parked.connection = connection
+        parked.slot = connection.hold()
+        self.count += 1
+        self._sequence += 1
+        heappush(self._deadlines, (parked.deadline_ms, self._sequence, parked))
+        self._by_connection.setdefault(connection, {})[parked] = None
+        for partition in parked.partitions:
+            self._by_partition.setdefault(partition, {})[parked] = None
+
+    def on_moved(self, partition: Partition) -> None:
+        """Something of this partition moved; whoever waits for it is looked at in `wake`."""
+        if partition in self._by_partition:
+            self._moved[partition] = None
+
+    def wake(self) -> None:
+        """Answer what can be answered now. Once for all that moved since the last time."""
+        while self._moved:
+            moved, self._moved = self._moved, {}
+            for partition in moved:
+                for parked in list(self._by_partition.get(partition, ())):
+                    if not parked.is_gone:
+                        answer = parked.try_finish()
+                        if answer is not None:
+                            self._leave(parked, answer)
+
+    def tick(self, uptime_ms: int) -> None:
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][2].is_gone or deadlines[0][0] <= uptime_ms):
+            parked = heappop(deadlines)[2]
+            if not parked.is_gone:
+                self._leave(parked, parked.finish_late())
+
+    def next_deadline_ms(self) -> int | None:
+        while self._deadlines and self._deadlines[0][2].is_gone:
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def finish(self, parked: Parked, answer: Answer | None) -> None:
+        """Answer a parked request from outside, unless it has left."""
+        if not parked.is_gone:
+            self._leave(parked, answer)
+
+    def drop(self, connection: Connection) -> None:
+        """The connection is closed: nobody waits on it any more."""
+        for parked in list(self._by_connection.get(connection, ())):
+            self._forget(parked)
+
+    def _leave(self, parked: Parked, answer: Answer | None) -> None:
+        self._forget(parked)
+        assert parked.connection is not None and parked.slot is not None
+        parked.connection.fill(parked.slot, answer)
+        self.answered.append(parked.connection)
+
+    def _forget(self, parked: Parked) -> None:
+        parked.is_gone = True
+        self.count -= 1
+        for partition in parked.partitions:
+            others = self._by_partition.get(partition)
+            if others is not None:
+                others.pop(parked, None)
+                if not others:
+                    del self._by_partition[partition]
+        if parked.connection is not None:
+            mine = self._by_connection[parked.connection]
+            mine.pop(parked, None)
+            if not mine:
+                del self._by_connection[parked.connection]

@@ -1,0 +1,202 @@
+"""Fetch.
+
+*Behaviour*: reads the partitions asked for, or remembered by the fetch session, in turn, until the bytes
+asked for are found. Too little, and no error: the request is parked and the same read runs again when one
+of the partitions moves, until `max_wait_ms`. Records are ranges of files; nothing here touches them.
+
+*Versions*: 4 adds isolation; 5 the log start offset; 7 sessions; 9 leader epochs; 11 racks; 12 is
+flexible and tells divergence; 13 names topics by id; 15 moves the replica id; 16 hints at the leader
+(KIP-951); 17 and 18 are for followers.
+"""
+
+from __future__ import annotations
+
+from tidelog.base.files import FileSlice
+from tidelog.base.limits import FETCH_WAIT_MS_MAX
+from tidelog.broker.broker import Broker
+from tidelog.broker.sessions import FetchSession, SessionPartition, TopicKey
+from tidelog.broker.waiting import Parked
+from tidelog.handlers.hints import endpoints_for, hint_leader
+from tidelog.handlers.request import Request, Result
+from tidelog.protocol.connection import Answer
+from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, decode_fetch, encode_fetch
+from tidelog.replication.partition import Partition
+
+TOPIC_IDS_VERSION = 13
+HINTS_VERSION = 16
+Wanted = list[tuple[TopicKey, FetchPartition, Partition | None]]
+
+_NOT_LEADER = int(ErrorCode.not_leader_or_follower)
+
+
+def handle_fetch(broker: Broker, request: Request) -> Result:
+    fetch = decode_fetch(request.data, request.position, request.version)
+    uses_topic_ids = request.version >= TOPIC_IDS_VERSION
+    error, session = broker.sessions.find(fetch, uses_topic_ids, broker.uptime_ms)
+    if error:
+        return encode_fetch(request.version, request.correlation_id, 0, error, 0, [])
+    if session is not None:
+        session.update(fetch)
+    reading = Reading(broker, request, fetch, session)
+    reading.read()
+    wait_ms = min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX)
+    if reading.is_enough(fetch.min_bytes) or wait_ms <= 0:
+        return reading.encode()
+    return ParkedFetch(broker.uptime_ms + wait_ms, reading, fetch.min_bytes)
+
+
+class Reading:
+    """One fetch: what is wanted, and what the last read of it found."""
+
+    __slots__ = (
+        "_broker",
+        "_correlation_id",
+        "_fetch",
+        "_found",
+        "_has_error",
+        "_is_full",
+        "_session",
+        "_size",
+        "_version",
+        "_wanted",
+    )
+
+    def __init__(
+        self, broker: Broker, request: Request, fetch: FetchRequest, session: FetchSession | None
+    ) -> None:
+        self._broker = broker
+        self._version = request.version
+        self._correlation_id = request.correlation_id
+        self._fetch = fetch
+        self._session = session
+        # A session's first answer and one without a session tell of every partition.
+        self._is_full = fetch.session_epoch <= 0
+        self._wanted = self._find_wanted()
+        self._found: list[tuple[TopicKey, FetchedPartition]] = []
+        self._size = 0
+        self._has_error = False
+
+    def _find_wanted(self) -> Wanted:
+        of = self._broker.partitions.of
+        wanted: Wanted = []
+        if self._session is not None:
+            pairs = [(topic, known.request) for (topic, _), known in self._session.partitions.items()]
+        else:
+            pairs = [(topic, asked) for topic, asks in self._fetch.topics for asked in asks]
+        for topic, asked in pairs:
+            partitions = of(topic)
+            known = partitions[asked.index] if partitions and 0 <= asked.index < len(partitions) else None
+            wanted.append((topic, asked, known))
+        return wanted
+
+    @property
+    def partitions(self) -> list[Partition]:
+        return [partition for _, _, partition in self._wanted if partition is not None]
+
+    def read(self) -> None:
+        """Read everything that is wanted, from the start; what an earlier read found is let go."""
+        self.release()
+        left = min(self._fetch.max_bytes, self._broker.settings.number("fetch.max.bytes"))
+        for topic, asked, partition in self._wanted:
+            fetched = self._read_one(topic, asked, partition, left)
+            if isinstance(fetched.records, FileSlice):
+                left -= fetched.records.size
+                self._size += fetched.records.size
+            if fetched.error_code:
+                self._has_error = True
+            self._found.append((topic, fetched))
+
+    def _read_one(
+        self, topic: TopicKey, asked: FetchPartition, partition: Partition | None, left: int
+    ) -> FetchedPartition:
+        if partition is None:
+            missing = (
+                ErrorCode.unknown_topic_or_partition if isinstance(topic, str) else ErrorCode.unknown_topic_id
+            )
+            return FetchedPartition(asked.index, missing)
+        if self._fetch.replica_id >= 0:
+            return FetchedPartition(asked.index, _NOT_LEADER)  # nobody follows a single broker
+        size = max(min(asked.max_bytes, left), 0)
+        read = partition.read(
+            asked.fetch_offset,
+            size,
+            self._fetch.isolation_level,
+            asked.current_leader_epoch,
+            at_least_one=self._size == 0,
+        )
+        fetched = FetchedPartition(
+            asked.index,
+            read.error_code,
+            read.high_watermark,
+            read.last_stable_offset,
+            read.log_start_offset,
+            read.aborted,
+            -1,
+            read.records,
+        )
+        hint_leader(fetched, partition, self._version >= HINTS_VERSION)
+        return fetched
+
+    def is_enough(self, min_bytes: int) -> bool:
+        """Whether to answer now: enough bytes, an error to tell, or nothing to wait for."""
+        return self._size >= min_bytes or self._has_error or not self._wanted
+
+    def encode(self) -> Answer:
+        session = self._session
+        found = self._found
+        if session is not None:
+            found = [
+                (topic, fetched)
+                for topic, fetched in found
+                if self._note(session, topic, fetched) or self._is_full
+            ]
+        topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
+        for topic, fetched in found:
+            if topics and topics[-1][0] == topic:
+                topics[-1][1].append(fetched)
+            else:
+                topics.append((topic, [fetched]))
+        endpoints = endpoints_for(self._broker, topics) if self._has_error else ()
+        session_id = session.session_id if session is not None else 0
+        return encode_fetch(self._version, self._correlation_id, 0, 0, session_id, topics, endpoints)
+
+    def _note(self, session: FetchSession, topic: TopicKey, fetched: FetchedPartition) -> bool:
+        known: SessionPartition | None = session.partitions.get((topic, fetched.index))
+        if known is None:
+            return False
+        if fetched.records is not None:
+            session.move_back((topic, fetched.index))
+        return known.is_news(fetched)
+
+    def release(self) -> None:
+        """Let go of the files that a read has pinned and that nobody will send."""
+        for _, fetched in self._found:
+            if isinstance(fetched.records, FileSlice):
+                fetched.records.release()
+        self._found = []
+        self._size = 0
+        self._has_error = False
+
+
+class ParkedFetch(Parked):
+    """A fetch that waits for bytes."""
+
+    __slots__ = ("_min_bytes", "_reading")
+
+    def __init__(self, deadline_ms: int, reading: Reading, min_bytes: int) -> None:
+        super().__init__(deadline_ms, reading.partitions)
+        self._reading = reading
+        self._min_bytes = min_bytes
+        reading.release()
+
+    def try_finish(self) -> Answer | None:
+        self._reading.read()
+        if self._reading.is_enough(self._min_bytes):
+            return self._reading.encode()
+        self._reading.release()
+        return None
+
+    def finish_late(self) -> Answer | None:
+        self._reading.read()
+        return self._reading.encode()

@@ -1,0 +1,32 @@
+"""Hints at the right leader inside an error (KIP-951), so that a client need not ask for metadata first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidelog.broker.broker import Broker
+from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.fetch import FetchedPartition
+from tidelog.protocol.produce import ProducedPartition
+from tidelog.protocol.wire import Endpoints
+from tidelog.replication.partition import Partition
+
+_HINTED = (int(ErrorCode.not_leader_or_follower), int(ErrorCode.fenced_leader_epoch))
+
+
+def hint_leader(outcome: ProducedPartition | FetchedPartition, partition: Partition, wanted: bool) -> None:
+    if wanted and outcome.error_code in _HINTED:
+        outcome.leader_id = partition.leader_id
+        outcome.leader_epoch = partition.leader_epoch
+
+
+def endpoints_for(
+    broker: Broker,
+    topics: Sequence[tuple[str | bytes, Sequence[ProducedPartition | FetchedPartition]]],
+) -> Endpoints:
+    """Where the leaders that the outcomes hint at are."""
+    ids = {
+        outcome.leader_id: None for _, outcomes in topics for outcome in outcomes if outcome.leader_epoch >= 0
+    }
+    known = [broker.image.brokers[node_id] for node_id in ids if node_id in broker.image.brokers]
+    return tuple((facts.node_id, facts.host, facts.port, facts.rack or None) for facts in known)

@@ -1,0 +1,28 @@
+"""What a topic may be called, by Kafka's rules."""
+
+from __future__ import annotations
+
+from tidelog.base.limits import TOPIC_NAME_LENGTH_MAX
+
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+
+
+def name_problem(name: str) -> str | None:
+    """Why a topic cannot have that name, or None."""
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > TOPIC_NAME_LENGTH_MAX:
+        return f"Topic name is invalid: the length of '{name}' is longer than {TOPIC_NAME_LENGTH_MAX}"
+    if not _LEGAL.issuperset(name):
+        return (
+            f"Topic name is invalid: '{name}' contains one or more characters other than "
+            "ASCII alphanumerics, '.', '_' and '-'"
+        )
+    return None
+
+
+def is_internal(name: str) -> bool:
+    return name in INTERNAL_TOPICS

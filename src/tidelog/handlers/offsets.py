@@ -1,0 +1,110 @@
+"""ListOffsets and OffsetForLeaderEpoch: from a point in time or a leadership to an offset."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from tidelog.broker.broker import Broker
+from tidelog.handlers.request import Request, Result
+from tidelog.log.epochs import UNDEFINED_EPOCH
+from tidelog.protocol.errors import CorruptBatch, ErrorCode
+from tidelog.replication.partition import READ_COMMITTED, Partition
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+_NOWHERE = (-1, -1, UNDEFINED_EPOCH)
+_ZERO = timedelta(0)
+
+
+def handle_list_offsets(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the first offset whose timestamp is not below the one asked for, or a special one.
+
+    *Versions*: 2 adds isolation; 4 leader epochs; 7 the largest timestamp; 8 the earliest local offset;
+    9 and 11 ask about tiered storage, which there is none of.
+    """
+    asked = request.decode()
+    isolation = getattr(asked, "isolation_level", 0)
+    topics = []
+    for topic in asked.topics:
+        partitions = broker.partitions.of(topic.name) or []
+        answers = tuple(
+            _list_one(broker, request, partitions, ask, isolation, asked.replica_id)
+            for ask in topic.partitions
+        )
+        topics.append(request.make("ListOffsetsTopicResponse", name=topic.name, partitions=answers))
+    return request.respond(throttle_time=_ZERO, topics=tuple(topics))
+
+
+def _list_one(
+    broker: Broker, request: Request, partitions: list[Partition], ask: Any, isolation: int, replica_id: int
+) -> Any:
+    index = ask.partition_index
+    partition = partitions[index] if 0 <= index < len(partitions) else None
+    error = int(ErrorCode.unknown_topic_or_partition)
+    timestamp, offset, epoch = _NOWHERE
+    if partition is not None:
+        error = partition.error_code or partition.check_epoch(getattr(ask, "current_leader_epoch", -1))
+        if not error:
+            try:
+                timestamp, offset, epoch = _find(partition, ask.timestamp, isolation, replica_id)
+            except OSError as failure:
+                broker.fail_directory(partition.directory, failure)
+                error = ErrorCode.kafka_storage_error
+            except CorruptBatch:
+                error = ErrorCode.corrupt_message
+    return request.make(
+        "ListOffsetsPartitionResponse",
+        partition_index=index,
+        error_code=ErrorCode(error),
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=epoch,
+    )
+
+
+def _find(partition: Partition, timestamp: int, isolation: int, replica_id: int) -> tuple[int, int, int]:
+    log = partition.log
+    bound = partition.last_stable_offset if isolation == READ_COMMITTED else partition.high_watermark
+    if timestamp == LATEST:
+        end = bound if replica_id < 0 else log.end_offset
+        return -1, end, partition.leader_epoch
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return -1, log.start_offset, log.epochs.at(log.start_offset)
+    if timestamp == MAX_TIMESTAMP:
+        found = log.find_max_timestamp()
+    elif timestamp < 0:
+        return _NOWHERE
+    else:
+        found = log.find_timestamp(timestamp, bound)
+    return (*found, log.epochs.at(found.offset)) if found is not None else _NOWHERE
+
+
+def handle_offset_for_leader_epoch(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: where a leader epoch ended: what a replica or a consumer compares to find divergence."""
+    asked = request.decode()
+    topics = []
+    for topic in asked.topics:
+        partitions = broker.partitions.of(topic.topic) or []
+        answers = tuple(_end_of_epoch(request, partitions, ask) for ask in topic.partitions)
+        topics.append(request.make("OffsetForLeaderTopicResult", topic=topic.topic, partitions=answers))
+    return request.respond(throttle_time=_ZERO, topics=tuple(topics))
+
+
+def _end_of_epoch(request: Request, partitions: list[Partition], ask: Any) -> Any:
+    index = ask.partition
+    partition = partitions[index] if 0 <= index < len(partitions) else None
+    error = int(ErrorCode.unknown_topic_or_partition)
+    epoch, end_offset = UNDEFINED_EPOCH, -1
+    if partition is not None:
+        error = partition.error_code or partition.check_epoch(ask.current_leader_epoch)
+        if not error:
+            epoch, end_offset = partition.log.epochs.end_of(ask.leader_epoch, partition.log.end_offset)
+            if ask.leader_epoch == partition.leader_epoch:
+                epoch, end_offset = partition.leader_epoch, partition.log.end_offset
+    return request.make(
+        "EpochEndOffset",
+        error_code=ErrorCode(error),
+        partition=index,
+        leader_epoch=epoch,
+        end_offset=end_offset,
+    )

@@ -1,0 +1,66 @@
+"""One request as its handler sees it, and what a handler may return.
+
+**Invariant:** `data` is valid only while the handler runs; what is kept for later is copied out of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.waiting import Parked
+from tidelog.protocol.connection import Answer, Connection
+from tidelog.protocol.messages import decode_request, encode_response, make, response_type, response_types
+
+
+class Request:
+    __slots__ = ("api_key", "connection", "correlation_id", "data", "position", "version")
+
+    def __init__(
+        self,
+        connection: Connection,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        data: memoryview,
+        position: int,
+    ) -> None:
+        self.connection = connection
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.data = data
+        self.position = position  # where the body begins
+
+    def decode(self) -> Any:
+        return decode_request(self.api_key, self.version, self.data, self.position)
+
+    def make(self, part: str, /, **values: Any) -> Any:
+        """A part of the response, by the name its class has in Kafka's schema."""
+        return make(getattr(response_types(self.api_key, self.version), part), **values)
+
+    def respond(self, **values: Any) -> bytes:
+        response = make(response_type(self.api_key, self.version), **values)
+        return encode_response(self.api_key, self.version, self.correlation_id, response)
+
+
+# The answer, None if the client wants none, or a request to park.
+Result = Answer | Parked | None
+Handler = Callable[[Broker, Request], Result]
+
+
+class Outstanding(Parked):
+    """A request that waits for the store; answered from outside, or by the deadline."""
+
+    __slots__ = ("_late_answer",)
+
+    def __init__(self, deadline_ms: int, late_answer: Callable[[], Answer]) -> None:
+        super().__init__(deadline_ms, [])
+        self._late_answer = late_answer
+
+    def try_finish(self) -> Answer | None:
+        return None
+
+    def finish_late(self) -> Answer | None:
+        return self._late_answer()

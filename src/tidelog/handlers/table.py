@@ -1,0 +1,124 @@
+"""The table of APIs and the one look-up that serves a request. ApiVersions is this table.
+
+| what arrives                          | what it gets                                               |
+|---------------------------------------|------------------------------------------------------------|
+| an API and version in the table       | its handler's answer, in its turn                          |
+| ApiVersions of an unknown version     | version 0 of the answer with UNSUPPORTED_VERSION (KIP-511) |
+| anything else, or bytes that do not   | a closed connection                                        |
+| decode                                |                                                            |
+
+**Invariant:** whatever a frame holds, the outcome is an answer, a parked request or `MalformedRequest`.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from struct import Struct
+from typing import NamedTuple
+
+from tidelog.base.limits import PIPELINED_REQUESTS_MAX
+from tidelog.broker.broker import Broker
+from tidelog.broker.waiting import Parked
+from tidelog.handlers.cluster import handle_find_coordinator, handle_metadata
+from tidelog.handlers.fetch import handle_fetch
+from tidelog.handlers.offsets import handle_list_offsets, handle_offset_for_leader_epoch
+from tidelog.handlers.produce import handle_produce
+from tidelog.handlers.request import Handler, Request, Result
+from tidelog.handlers.topics import handle_create_topics, handle_delete_topics
+from tidelog.handlers.transactions import handle_init_producer_id
+from tidelog.protocol import wire
+from tidelog.protocol.connection import Connection
+from tidelog.protocol.errors import ErrorCode, MalformedRequest
+
+_HEADER = Struct(">hhih")
+_HEADER_SIZE = _HEADER.size
+API_VERSIONS = 18
+_ZERO = timedelta(0)
+
+
+class Api(NamedTuple):
+    key: int
+    oldest_version: int
+    newest_version: int
+    flexible_version: int  # from here on headers have tagged fields
+    handler: Handler
+    advertised_version: int | None = None  # the oldest one that is advertised, if not the oldest served
+
+
+def handle_api_versions(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: lists this table. *Versions*: 3 adds the client's name, 4 the fix of feature ranges."""
+    request.decode()
+    return _api_versions(request, ErrorCode.none)
+
+
+def _api_versions(request: Request, error: ErrorCode) -> bytes:
+    rows = tuple(
+        request.make(
+            "ApiVersion",
+            api_key=api.key,
+            min_version=api.oldest_version if api.advertised_version is None else api.advertised_version,
+            max_version=api.newest_version,
+        )
+        for api in APIS
+    )
+    return request.respond(error_code=error, api_keys=rows, throttle_time=_ZERO)
+
+
+# Old librdkafka takes a missing Produce 0 for a broker without compression (KAFKA-18659).
+APIS = (
+    Api(0, 3, 13, 9, handle_produce, advertised_version=0),
+    Api(1, 4, 18, 12, handle_fetch),
+    Api(2, 1, 11, 6, handle_list_offsets),
+    Api(3, 0, 13, 9, handle_metadata),
+    Api(10, 0, 6, 3, handle_find_coordinator),
+    Api(18, 0, 4, 3, handle_api_versions),
+    Api(19, 2, 7, 5, handle_create_topics),
+    Api(20, 1, 6, 4, handle_delete_topics),
+    Api(22, 0, 6, 2, handle_init_producer_id),
+    Api(23, 2, 4, 4, handle_offset_for_leader_epoch),
+)
+_BY_KEY: dict[int, Api] = {api.key: api for api in APIS}
+
+
+def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> None:
+    """Serve one frame: the answer goes to the connection, now or when it leaves the waiting room."""
+    api_key, version, correlation_id, client_id_size = _read_header(frame)
+    position = _HEADER_SIZE + client_id_size if client_id_size > 0 else _HEADER_SIZE
+    api = _BY_KEY.get(api_key)
+    if api is None:
+        raise MalformedRequest(f"API {api_key} is not served")
+    if not api.oldest_version <= version <= api.newest_version:
+        _refuse_version(connection, api, version, correlation_id, frame)
+        return
+    if version >= api.flexible_version:
+        position = wire.skip_tagged_fields(frame, position)
+    request = Request(connection, api_key, version, correlation_id, frame, position)
+    result = api.handler(broker, request)
+    if result is None:
+        return
+    if isinstance(result, Parked):
+        if connection.waiting_count >= PIPELINED_REQUESTS_MAX or broker.waiting.is_full:
+            raise MalformedRequest(f"more than {PIPELINED_REQUESTS_MAX} requests wait for an answer")
+        broker.waiting.park(result, connection)
+    else:
+        connection.answer(result)
+
+
+def _read_header(frame: memoryview) -> tuple[int, int, int, int]:
+    if len(frame) < _HEADER_SIZE:
+        raise MalformedRequest("a request shorter than its header")
+    header: tuple[int, int, int, int] = _HEADER.unpack_from(frame)
+    if header[3] > len(frame) - _HEADER_SIZE:
+        raise MalformedRequest("a client id longer than the request")
+    return header
+
+
+def _refuse_version(
+    connection: Connection, api: Api, version: int, correlation_id: int, frame: memoryview
+) -> None:
+    if api.key != API_VERSIONS:
+        raise MalformedRequest(
+            f"version {version} of API {api.key}; {api.oldest_version} to {api.newest_version} are served"
+        )
+    request = Request(connection, API_VERSIONS, 0, correlation_id, frame, len(frame))
+    connection.answer(_api_versions(request, ErrorCode.unsupported_version))

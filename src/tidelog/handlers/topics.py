@@ -1,0 +1,287 @@
+"""CreateTopics and DeleteTopics.
+
+**Invariant:** a topic is in the store before a client hears that it exists, and out of it before one
+hears that it is gone.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from tidelog.base.config import InvalidSetting, check_topic_setting
+from tidelog.base.limits import PARTITIONS_PER_TOPIC_MAX
+from tidelog.broker.broker import Broker
+from tidelog.cluster.image import TopicFacts
+from tidelog.cluster.placement import place
+from tidelog.cluster.store import Done, Outcome, Refused
+from tidelog.handlers.names import is_internal, name_problem
+from tidelog.handlers.request import Outstanding, Request, Result
+from tidelog.handlers.uuids import to_bytes, to_uuid
+from tidelog.protocol.errors import ErrorCode
+
+_ZERO = timedelta(0)
+
+
+class Problem(NamedTuple):
+    error: ErrorCode
+    message: str
+
+
+class Plan(NamedTuple):
+    config: dict[str, str]
+    assignment: list[list[int]]
+
+
+def handle_create_topics(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: each topic is checked in full, then created in the store; the answer waits for that.
+
+    *Versions*: 4 takes -1 for the broker's defaults; 5 is flexible and tells the settings; 7 adds the id.
+    """
+    asked = request.decode()
+    names = [topic.name for topic in asked.topics]
+    results: dict[str, Any] = {}
+    plans: dict[str, Plan] = {}
+    for topic in asked.topics:
+        plan = (
+            Problem(ErrorCode.invalid_request, "Duplicate topic name.")
+            if names.count(topic.name) > 1
+            else _plan(broker, topic, request.version)
+        )
+        if isinstance(plan, Problem):
+            results[topic.name] = _refused(request, topic.name, plan)
+        elif asked.validate_only:
+            results[topic.name] = _created(broker, request, topic.name, plan, None)
+        else:
+            plans[topic.name] = plan
+    return _carry_out_creation(broker, request, results, plans, asked.timeout)
+
+
+def _carry_out_creation(
+    broker: Broker, request: Request, results: dict[str, Any], plans: dict[str, Plan], timeout: timedelta
+) -> Result:
+    def answer() -> bytes:
+        late = Problem(ErrorCode.request_timed_out, "The store has not answered in time.")
+        for name in plans:
+            results.setdefault(name, _refused(request, name, late))
+        return request.respond(throttle_time=_ZERO, topics=tuple(results.values()))
+
+    if not plans:
+        return answer()
+    parked = Outstanding(_deadline(broker, timeout), answer)
+
+    def on_outcome(name: str, outcome: Outcome) -> None:
+        if isinstance(outcome, Done):
+            topic_id = broker.image.topics[name].topic_id
+            results[name] = _created(broker, request, name, plans[name], topic_id)
+        else:
+            results[name] = _refused(request, name, _store_problem(outcome, name))
+        if all(planned in results for planned in plans):
+            broker.waiting.finish(parked, answer())
+
+    for name, plan in plans.items():
+
+        def then(outcome: Outcome, name: str = name) -> None:
+            on_outcome(name, outcome)
+
+        broker.create_topic(name, plan.config, plan.assignment, then)
+    return parked
+
+
+def _deadline(broker: Broker, timeout: timedelta) -> int:
+    return broker.uptime_ms + max(int(timeout.total_seconds() * 1_000), 0)
+
+
+def _store_problem(outcome: Outcome, name: str) -> Problem:
+    if isinstance(outcome, Refused):
+        return Problem(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
+    return Problem(ErrorCode.request_timed_out, f"The store's answer was lost: {outcome}")
+
+
+def _plan(broker: Broker, topic: Any, version: int) -> Plan | Problem:
+    wrong = name_problem(topic.name)
+    if wrong is not None:
+        return Problem(ErrorCode.invalid_topic_exception, wrong)
+    if topic.name in broker.image.topics:
+        return Problem(ErrorCode.topic_already_exists, f"Topic '{topic.name}' already exists.")
+    config: dict[str, str] = {}
+    for entry in topic.configs:
+        try:
+            check_topic_setting(entry.name, entry.value or "")
+        except InvalidSetting as error:
+            return Problem(ErrorCode.invalid_config, str(error))
+        config[entry.name] = entry.value or ""
+    assignment = _assigned(broker, topic) if topic.assignments else _placed(broker, topic)
+    return assignment if isinstance(assignment, Problem) else Plan(config, assignment)
+
+
+def _placed(broker: Broker, topic: Any) -> list[list[int]] | Problem:
+    count, replicas = topic.num_partitions, topic.replication_factor
+    count = broker.settings.number("num.partitions") if count == -1 else count
+    replicas = broker.settings.number("default.replication.factor") if replicas == -1 else replicas
+    if not 0 < count <= PARTITIONS_PER_TOPIC_MAX:
+        return Problem(
+            ErrorCode.invalid_partitions,
+            f"Number of partitions is {count}; from 1 to {PARTITIONS_PER_TOPIC_MAX} can be had.",
+        )
+    alive = len(broker.image.brokers)
+    if not 0 < replicas <= alive:
+        return Problem(
+            ErrorCode.invalid_replication_factor,
+            f"Replication factor {replicas} cannot be had: {alive} broker(s) are there.",
+        )
+    return place(count, replicas, list(broker.image.brokers), len(broker.image.topics))
+
+
+def _assigned(broker: Broker, topic: Any) -> list[list[int]] | Problem:
+    if topic.num_partitions != -1 or topic.replication_factor != -1:
+        return Problem(
+            ErrorCode.invalid_request,
+            "A manual partition assignment was specified, but numPartitions or replicationFactor was not -1.",
+        )
+    by_index = {entry.partition_index: list(entry.broker_ids) for entry in topic.assignments}
+    if sorted(by_index) != list(range(len(topic.assignments))):
+        return Problem(
+            ErrorCode.invalid_replica_assignment, "Partitions must be numbered from 0, without gaps."
+        )
+    for index, replicas in by_index.items():
+        known = all(node_id in broker.image.brokers for node_id in replicas)
+        if not replicas or not known or len({*replicas}) != len(replicas):
+            return Problem(
+                ErrorCode.invalid_replica_assignment,
+                f"Partition {index} is assigned to {replicas}; there are {sorted(broker.image.brokers)}.",
+            )
+    return [by_index[index] for index in range(len(by_index))]
+
+
+def _refused(request: Request, name: str, problem: Problem) -> Any:
+    return request.make(
+        "CreatableTopicResult",
+        name=name,
+        topic_id=None,
+        error_code=problem.error,
+        error_message=problem.message,
+        num_partitions=-1,
+        replication_factor=-1,
+        configs=None if request.version >= 5 else (),
+    )
+
+
+def _created(broker: Broker, request: Request, name: str, plan: Plan, topic_id: bytes | None) -> Any:
+    return request.make(
+        "CreatableTopicResult",
+        name=name,
+        topic_id=to_uuid(topic_id),
+        error_code=ErrorCode.none,
+        error_message=None,
+        num_partitions=len(plan.assignment),
+        replication_factor=len(plan.assignment[0]),
+        configs=_configs(request, plan) if request.version >= 5 else (),
+    )
+
+
+_TOPIC_SOURCE = 1
+
+
+def _configs(request: Request, plan: Plan) -> tuple[Any, ...]:
+    return tuple(
+        request.make(
+            "CreatableTopicConfigs",
+            name=name,
+            value=value,
+            read_only=False,
+            config_source=_TOPIC_SOURCE,
+            is_sensitive=False,
+        )
+        for name, value in plan.config.items()
+    )
+
+
+def handle_delete_topics(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: out of the store first; then the folders are renamed, and removed in the background.
+
+    *Versions*: 5 adds messages; 6 deletes by id.
+    """
+    asked = request.decode()
+    if request.version >= 6:
+        wanted = [(topic.name, to_bytes(topic.topic_id)) for topic in asked.topics]
+    else:
+        wanted = [(name, None) for name in asked.topic_names]
+    results: list[Any] = []
+    doomed: dict[bytes, TopicFacts] = {}
+    for name, topic_id in wanted:
+        topic = _find_topic(broker, name, topic_id)
+        problem = _deletion_problem(broker, topic, name, topic_id)
+        if problem is not None:
+            results.append(_deleted(request, name, topic_id, problem))
+        elif topic is not None:
+            doomed[topic.topic_id] = topic
+    return _carry_out_deletion(broker, request, results, doomed, asked.timeout)
+
+
+def _find_topic(broker: Broker, name: str | None, topic_id: bytes | None) -> TopicFacts | None:
+    if topic_id is not None:
+        return broker.image.topics_by_id.get(topic_id)
+    return broker.image.topics.get(name or "")
+
+
+def _deletion_problem(
+    broker: Broker, topic: TopicFacts | None, name: str | None, topic_id: bytes | None
+) -> Problem | None:
+    if name is not None and topic_id is not None:
+        return Problem(ErrorCode.invalid_request, "Give the topic's name or its id, not both.")
+    if topic is None:
+        if topic_id is not None:
+            return Problem(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
+        return Problem(
+            ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition."
+        )
+    if not broker.settings.flag("delete.topic.enable"):
+        return Problem(ErrorCode.topic_deletion_disabled, "Topic deletion is disabled.")
+    if is_internal(topic.name):
+        return Problem(ErrorCode.invalid_topic_exception, f"Topic '{topic.name}' is internal.")
+    return None
+
+
+def _carry_out_deletion(
+    broker: Broker, request: Request, results: list[Any], doomed: dict[bytes, TopicFacts], timeout: timedelta
+) -> Result:
+    def answer() -> bytes:
+        late = Problem(ErrorCode.request_timed_out, "The store has not answered in time.")
+        undecided = [_deleted(request, topic.name, topic.topic_id, late) for topic in doomed.values()]
+        return request.respond(throttle_time=_ZERO, responses=(*results, *undecided))
+
+    if not doomed:
+        return answer()
+    parked = Outstanding(_deadline(broker, timeout), answer)
+
+    def on_outcome(topic: TopicFacts, outcome: Outcome) -> None:
+        problem = None if isinstance(outcome, Done) else _deletion_outcome(outcome)
+        results.append(_deleted(request, topic.name, topic.topic_id, problem))
+        doomed.pop(topic.topic_id)
+        if not doomed:
+            broker.waiting.finish(parked, answer())
+
+    for topic in list(doomed.values()):
+
+        def then(outcome: Outcome, topic: TopicFacts = topic) -> None:
+            on_outcome(topic, outcome)
+
+        broker.delete_topic(topic, then)
+    return parked
+
+
+def _deletion_outcome(outcome: Outcome) -> Problem:
+    if isinstance(outcome, Refused):
+        return Problem(ErrorCode.unknown_topic_or_partition, "The topic was deleted meanwhile.")
+    return Problem(ErrorCode.request_timed_out, f"The store's answer was lost: {outcome}")
+
+
+def _deleted(request: Request, name: str | None, topic_id: bytes | None, problem: Problem | None) -> Any:
+    return request.make(
+        "DeletableTopicResult",
+        name=name,
+        topic_id=to_uuid(topic_id),
+        error_code=problem.error if problem else ErrorCode.none,
+        error_message=problem.message if problem else None,
+    )

@@ -1,0 +1,77 @@
+"""Addresses to serve on: parsed, checked, and bound.
+
+Until TLS and SASL are there, an address that other machines can reach is refused unless the operator says
+`allow.insecure.listeners=true` (DESIGN 9).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from typing import NamedTuple
+
+from tidelog.base.config import BrokerSettings, InvalidSetting
+
+LISTEN_BACKLOG = 1_024
+
+
+class Listener(NamedTuple):
+    host: str
+    port: int
+
+
+def parse_listener(key: str, text: str) -> Listener:
+    protocol, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not separator or not colon or not port.isdigit() or int(port) > 65_535:
+        raise InvalidSetting(f"{key}={text}: expected PLAINTEXT://host:port")
+    if protocol.upper() != "PLAINTEXT":
+        raise InvalidSetting(f"{key}={text}: only PLAINTEXT listeners are served")
+    return Listener(host.strip("[]"), int(port))
+
+
+def listeners_of(settings: BrokerSettings) -> list[Listener]:
+    texts = settings.words("listeners")
+    if not texts:
+        raise InvalidSetting("listeners: at least one address is needed, as PLAINTEXT://127.0.0.1:9092")
+    listeners = [parse_listener("listeners", text) for text in texts]
+    for listener in listeners:
+        if not is_loopback(listener.host) and not settings.flag("allow.insecure.listeners"):
+            raise InvalidSetting(
+                f"listeners={listener.host or '*'}:{listener.port}: reachable from other machines, without "
+                "encryption or authentication; use 127.0.0.1, or set allow.insecure.listeners=true"
+            )
+    return listeners
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bind(listener: Listener) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((listener.host, listener.port))
+    except OSError as error:
+        bound.close()
+        raise InvalidSetting(f"listeners={listener.host}:{listener.port}: {error.strerror}") from None
+    bound.listen(LISTEN_BACKLOG)
+    bound.setblocking(False)
+    return bound
+
+
+def advertised_of(settings: BrokerSettings, bound_port: int) -> Listener:
+    """What clients are told: `advertised.listeners`, else the first listener with its real port."""
+    texts = settings.words("advertised.listeners")
+    if texts:
+        told = parse_listener("advertised.listeners", texts[0])
+        return Listener(told.host, told.port or bound_port)
+    first = parse_listener("listeners", settings.words("listeners")[0])
+    return Listener(first.host or socket.gethostname(), bound_port)

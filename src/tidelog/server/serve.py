@@ -1,0 +1,332 @@
+"""The server: one loop that carries bytes between sockets and the broker, and runs what the broker asks for.
+
+**Invariant:** the broker is touched on the loop only; threads fsync, unlink, warm pages and talk to the
+store, and come back as events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from tidelog.base.clock import monotonic_ms, wall_ms
+from tidelog.base.config import BrokerSettings, InvalidSetting
+from tidelog.base.files import DirectoryLock, DiskDirectory
+from tidelog.base.limits import (
+    CONNECTIONS_MAX,
+    FLUSH_THREADS,
+    FRAMES_BUFFERED_BYTES_MAX,
+    RECEIVE_BUFFER_SIZE,
+)
+from tidelog.broker.broker import Broker, Removal, StoreFailed
+from tidelog.cluster.store import Store, StoreReply, StoreRequest
+from tidelog.handlers.table import dispatch
+from tidelog.log.directory import ForeignDirectory, LogDirectory
+from tidelog.log.log import FlushJob
+from tidelog.protocol.connection import Connection
+from tidelog.protocol.errors import MalformedRequest
+from tidelog.replication.partition import Partition
+from tidelog.server.listeners import advertised_of, bind, listeners_of
+from tidelog.server.pages import PageProbe
+from tidelog.server.stores.embedded import EmbeddedStore
+from tidelog.server.transport import Transport
+
+STORE_FILE = "tidelog-store.sqlite"
+TICK_MS = 10
+IDLE_CHECK_MS = 1_000
+
+
+class StartFailed(Exception):
+    """The broker cannot serve; the message is one line for the operator."""
+
+
+class Server:
+    """One broker in this process: `start`, then `stop` (clean) or `abort` (as a crash would)."""
+
+    def __init__(self, properties: Mapping[str, str], log: Callable[[str], None] | None = None) -> None:
+        self.settings = BrokerSettings(properties)
+        self._listeners = listeners_of(self.settings)
+        self._log = log or (lambda line: None)
+        self.host = ""
+        self.port = 0
+        self.node_id = self.settings.number("node.id")
+        self.failed: asyncio.Event = asyncio.Event()
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
+        self._frame_size_max = self.settings.number("socket.request.max.bytes")
+        self._idle_ms = self.settings.number("connections.max.idle.ms")
+        self._transports: dict[Connection, Transport] = {}
+        self._peers: dict[str, int] = {}
+        self._sockets: list[socket.socket] = []
+        self._locks: list[DirectoryLock] = []
+        self._removals: list[Removal] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_idle_check_ms = 0
+        self._next_tick_ms = 0
+        self._is_stopping = False
+
+    async def start(self) -> None:
+        """Lock the directories, bind, load, open the logs, serve. Raises InvalidSetting or StartFailed."""
+        self.loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(FLUSH_THREADS, thread_name_prefix="tidelog-io")
+        self.probe = PageProbe(self._threads, self.loop.call_soon_threadsafe)
+        directories = [LogDirectory(DiskDirectory(path)) for path in self._lock_directories()]
+        self._sockets = [bind(listener) for listener in self._listeners]
+        told = advertised_of(self.settings, self._sockets[0].getsockname()[1])
+        self.host, self.port = told.host, told.port
+        self.broker = Broker(self.settings, directories, os.urandom)
+        self._store: Store = EmbeddedStore(
+            os.path.join(directories[0].path, STORE_FILE),
+            lambda: self.loop.call_soon_threadsafe(self._on_store),
+        )
+        self._serving = asyncio.get_running_loop().create_future()
+        self._set_time()
+        self.broker.start(self.host, self.port)
+        self._settle()
+        await self._serving
+        for sock in self._sockets:
+            self.loop.add_reader(sock.fileno(), self._on_acceptable, sock)
+        self._on_tick()
+
+    def _lock_directories(self) -> list[str]:
+        paths = [os.path.abspath(path) for path in self.settings.words("log.dirs")]
+        for path in paths:
+            try:
+                os.makedirs(path, exist_ok=True)
+                self._locks.append(DirectoryLock(path))
+            except BlockingIOError:
+                self._unlock()
+                raise StartFailed(
+                    f"{path}: in use by another process; give each broker log.dirs of its own"
+                ) from None
+            except OSError as error:
+                self._unlock()
+                raise StartFailed(f"{path}: {error.strerror}") from None
+        return paths
+
+    def _unlock(self) -> None:
+        for lock in self._locks:
+            lock.release()
+        self._locks.clear()
+
+    async def stop(self) -> None:
+        """A clean stop: no new work, what is queued is sent, everything durable, exit."""
+        await self._wind_down(clean=True)
+
+    async def abort(self) -> None:
+        """Drop everything as a crash would: nothing is flushed, no sign of a clean stop is left."""
+        await self._wind_down(clean=False)
+
+    async def _wind_down(self, clean: bool) -> None:
+        self._is_stopping = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for sock in self._sockets:
+            self.loop.remove_reader(sock.fileno())
+            sock.close()
+        for transport in list(self._transports.values()):
+            transport.close()
+        await self.loop.run_in_executor(None, self._threads.shutdown)
+        if clean:
+            self.broker.stop()
+            self._report()
+        await self.loop.run_in_executor(None, self._store.close)
+        self._unlock()
+
+    # Sockets.
+
+    def _on_acceptable(self, listening: socket.socket) -> None:
+        try:
+            accepted, address = listening.accept()
+        except (BlockingIOError, ConnectionError):
+            return
+        except OSError as error:  # out of descriptors: the client waits in the backlog
+            self._log(f"a connection could not be accepted: {error.strerror}")
+            return
+        peer = str(address[0])
+        limit = min(self.settings.number("max.connections"), CONNECTIONS_MAX)
+        of_peer = self._peers.get(peer, 0)
+        if len(self._transports) >= limit or of_peer >= self.settings.number("max.connections.per.ip"):
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for option, key in (
+            (socket.SO_SNDBUF, "socket.send.buffer.bytes"),
+            (socket.SO_RCVBUF, "socket.receive.buffer.bytes"),
+        ):
+            if self.settings.number(key) > 0:
+                accepted.setsockopt(socket.SOL_SOCKET, option, self.settings.number(key))
+        self._peers[peer] = of_peer + 1
+        transport = Transport(self, accepted, peer, self._frame_size_max)
+        transport.last_active_ms = monotonic_ms()
+        self._transports[transport.connection] = transport
+
+    def on_frames(self, transport: Transport, frames: list[memoryview]) -> None:
+        broker = self.broker
+        self._set_time()
+        transport.last_active_ms = broker.uptime_ms
+        connection = transport.connection
+        try:
+            for frame in frames:
+                dispatch(broker, connection, frame)
+        except MalformedRequest as problem:
+            transport.flush()
+            transport.close(str(problem))
+        else:
+            transport.flush()
+        self._settle()
+
+    def on_problem(self, transport: Transport, reason: str) -> None:
+        self._log(f"connection from {transport.peer} closed: {reason}")
+
+    def on_closed(self, transport: Transport) -> None:
+        del self._transports[transport.connection]
+        self._peers[transport.peer] -= 1
+        if not self._peers[transport.peer]:
+            del self._peers[transport.peer]
+        self.broker.waiting.drop(transport.connection)
+
+    def has_room(self, size: int) -> bool:
+        buffered = sum(connection.buffered_size for connection in self._transports)
+        return buffered <= FRAMES_BUFFERED_BYTES_MAX or size == 0
+
+    # The broker's effects.
+
+    def _settle(self) -> None:
+        """After any input: wake who can be woken, send what they got, run what the broker asked for."""
+        broker = self.broker
+        broker.waiting.wake()
+        if broker.waiting.answered:
+            answered, broker.waiting.answered = broker.waiting.answered, []
+            for connection in answered:
+                transport = self._transports.get(connection)
+                if transport is not None:
+                    transport.flush()
+        if broker.effects:
+            effects, broker.effects = broker.effects, []
+            for effect in effects:
+                if isinstance(effect, StoreRequest):
+                    self._store.submit(effect)
+                else:
+                    self._removals.append(effect)
+        if broker.flushes:
+            flushes, broker.flushes = broker.flushes, []
+            for partition, job in flushes:
+                self._flush(partition, job)
+        if broker.events:
+            self._report()
+        if broker.has_failed and not self.failed.is_set():
+            self.failed.set()
+
+    def _report(self) -> None:
+        for line in self.broker.events:
+            self._log(line)
+        self.broker.events.clear()
+
+    def _flush(self, partition: Partition, job: FlushJob) -> None:
+        def on_done(future: Future[None]) -> None:
+            error = future.exception()
+            assert error is None or isinstance(error, OSError)
+            self.loop.call_soon_threadsafe(self._on_flushed, partition, error)
+
+        self._threads.submit(job.run).add_done_callback(on_done)
+
+    def _on_flushed(self, partition: Partition, error: OSError | None) -> None:
+        if self._is_stopping:
+            return
+        self._set_time()
+        self.broker.on_flushed(partition, error)
+        self._settle()
+
+    def _on_store(self) -> None:
+        self._set_time()
+        for received in self._store.receive():
+            if isinstance(received, StoreReply):
+                self._take_reply(received)
+        if not self._is_stopping:
+            self._settle()
+
+    def _take_reply(self, reply: StoreReply) -> None:
+        try:
+            self.broker.on_store_reply(reply)
+        except (StoreFailed, ForeignDirectory, OSError) as problem:
+            if self._serving.done():
+                raise
+            self._serving.set_exception(StartFailed(str(problem)))
+        if self.broker.is_serving and not self._serving.done():
+            self._serving.set_result(None)
+
+    # Time.
+
+    def _set_time(self) -> None:
+        self.broker.set_time(wall_ms(), monotonic_ms())
+
+    def _on_tick(self) -> None:
+        self._set_time()
+        self.broker.tick()
+        self._settle()
+        now_ms = self.broker.uptime_ms
+        if now_ms >= self._next_idle_check_ms:
+            self._next_idle_check_ms = now_ms + IDLE_CHECK_MS
+            self._close_idle(now_ms)
+            self._remove_due(now_ms)
+        self._timer = self.loop.call_later(TICK_MS / 1_000, self._on_tick)
+
+    def _close_idle(self, now_ms: int) -> None:
+        if self._idle_ms < 0:
+            return
+        for transport in list(self._transports.values()):
+            is_waiting = transport.connection.waiting_count > 0
+            if not is_waiting and now_ms - transport.last_active_ms > self._idle_ms:
+                transport.close()
+
+    def _remove_due(self, now_ms: int) -> None:
+        due = [removal for removal in self._removals if removal.due_ms <= now_ms]
+        self._removals = [removal for removal in self._removals if removal.due_ms > now_ms]
+        for removal in due:
+            for name in removal.names:
+                self._threads.submit(removal.directory.remove, name)
+
+
+def run(properties: Mapping[str, str]) -> int:
+    """Serve in the foreground until SIGTERM or SIGINT; the exit code."""
+    try:
+        return asyncio.run(_run(properties))
+    except (InvalidSetting, StartFailed) as problem:
+        print(f"tidelog: {problem}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 0
+
+
+async def _run(properties: Mapping[str, str]) -> int:
+    _raise_descriptor_limit()
+    server = Server(properties, log=lambda line: print(f"tidelog: {line}", file=sys.stderr, flush=True))
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    await server.start()
+    print(f"tidelog ready: broker {server.node_id} at {server.host}:{server.port}", flush=True)
+    waits = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(server.failed.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    if server.failed.is_set():
+        print("tidelog: every log directory is offline; stopping", file=sys.stderr)
+        await server.abort()
+        return 1
+    await server.stop()
+    return 0
+
+
+def _raise_descriptor_limit() -> None:
+    """A log keeps many files open; take what the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

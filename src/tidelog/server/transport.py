@@ -1,0 +1,261 @@
+"""One socket of one client: bytes in to the broker, answers out, file ranges by sendfile (L5).
+
+Reading stops while the client does not take its answers, or while too many of its requests wait: a slow
+reader costs its own patience and nobody's memory. Before a range of a file is sent, its pages are probed;
+cold ones are read by a thread first, so that the loop never waits for a disk.
+
+**Invariant:** a file that was cut under a range to be sent closes the connection; other bytes are never
+sent in place of those that were promised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections import deque
+from typing import Protocol
+
+from tidelog.base.files import FileSlice
+from tidelog.base.limits import PIPELINED_REQUESTS_MAX, SEND_CHUNK_SIZE, UNSENT_BYTES_MAX
+from tidelog.protocol.connection import Answer, Connection, Piece
+from tidelog.protocol.errors import MalformedRequest
+from tidelog.server.pages import PageProbe
+
+_MSG_MORE = getattr(socket, "MSG_MORE", 0)
+_IOV_MAX = 64
+
+
+class Host(Protocol):
+    """What a transport needs of the server it belongs to."""
+
+    loop: asyncio.AbstractEventLoop
+    receive_buffer: memoryview
+    probe: PageProbe
+
+    def on_frames(self, transport: Transport, frames: list[memoryview]) -> None: ...
+
+    def on_problem(self, transport: Transport, reason: str) -> None: ...
+
+    def on_closed(self, transport: Transport) -> None: ...
+
+    def has_room(self, size: int) -> bool:
+        """Whether half-received frames may take `size` more bytes of memory."""
+
+
+class Transport:
+    __slots__ = (
+        "_host",
+        "_is_reading",
+        "_is_warming",
+        "_is_writing",
+        "_queue",
+        "_sent",
+        "_socket",
+        "_unsent_size",
+        "connection",
+        "is_closed",
+        "last_active_ms",
+        "peer",
+    )
+
+    def __init__(self, host: Host, sock: socket.socket, peer: str, frame_size_max: int) -> None:
+        self._host = host
+        self._socket = sock
+        self.peer = peer
+        self.connection = Connection(frame_size_max)
+        self._queue: deque[Piece] = deque()
+        self._sent = 0  # bytes of the first piece in the queue that are gone
+        self._unsent_size = 0
+        self._is_reading = False
+        self._is_writing = False
+        self._is_warming = False
+        self.is_closed = False
+        self.last_active_ms = 0
+        self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._is_reading and not self.is_closed:
+            self._is_reading = True
+            self._host.loop.add_reader(self._socket.fileno(), self._on_readable)
+
+    def _pause_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._host.loop.remove_reader(self._socket.fileno())
+
+    def _on_readable(self) -> None:
+        connection = self.connection
+        target = connection.receive_target()
+        try:
+            if target is None:
+                buffer = self._host.receive_buffer
+                size = self._socket.recv_into(buffer)
+                frames = connection.receive(buffer[:size])
+            else:
+                size = self._socket.recv_into(target)
+                frame = connection.received_in_target(size)
+                frames = [] if frame is None else [frame]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        except MalformedRequest as problem:
+            self.close(str(problem))
+            return
+        if size == 0:
+            self.close()
+        elif frames:
+            self._host.on_frames(self, frames)
+        elif not self._host.has_room(connection.buffered_size):
+            self.close("half-received requests take too much memory")
+
+    def flush(self) -> None:
+        """Send what the connection has to say, as far as the socket takes it."""
+        output = self.connection.output
+        if output:
+            self.connection.output = []
+            if not self._queue and len(output) == 1 and not isinstance(output[0], list):
+                self._send_one(output[0])
+            else:
+                for answer in output:
+                    self._enqueue(answer)
+                if not self._is_writing and not self._is_warming:
+                    self._write()
+        self._balance()
+
+    def _send_one(self, answer: bytes | bytearray) -> None:
+        """The usual case: nothing is queued and there is one small answer."""
+        try:
+            sent = self._socket.send(answer)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.close()
+            return
+        if sent != len(answer):
+            self._enqueue(answer)
+            self._sent = sent
+            self._unsent_size -= sent
+            self._watch_writable()
+
+    def _enqueue(self, answer: Answer) -> None:
+        for piece in answer if isinstance(answer, list) else (answer,):
+            self._queue.append(piece)
+            self._unsent_size += piece.size if isinstance(piece, FileSlice) else len(piece)
+
+    def _balance(self) -> None:
+        """Read on, or not, by what the client has still to take and what it waits for."""
+        if (
+            self._unsent_size > UNSENT_BYTES_MAX
+            or self.connection.waiting_count >= PIPELINED_REQUESTS_MAX // 2
+        ):
+            self._pause_reading()
+        else:
+            self._resume_reading()
+
+    def _watch_writable(self) -> None:
+        if not self._is_writing and not self.is_closed:
+            self._is_writing = True
+            self._host.loop.add_writer(self._socket.fileno(), self._on_writable)
+
+    def _on_writable(self) -> None:
+        self._write()
+        self._balance()
+
+    def _write(self) -> None:
+        try:
+            while self._queue:
+                first = self._queue[0]
+                went = self._send_slice(first) if isinstance(first, FileSlice) else self._send_buffers()
+                if not went:
+                    return
+        except BlockingIOError:
+            self._watch_writable()
+            return
+        except OSError:
+            self.close()
+            return
+        if self._is_writing:
+            self._is_writing = False
+            self._host.loop.remove_writer(self._socket.fileno())
+
+    def _send_buffers(self) -> bool:
+        """Send the buffers at the head of the queue in one call."""
+        buffers: list[bytes | bytearray | memoryview] = []
+        more = 0
+        for piece in self._queue:
+            if isinstance(piece, FileSlice):
+                more = _MSG_MORE
+                break
+            buffers.append(piece)
+            if len(buffers) == _IOV_MAX:
+                break
+        if self._sent:
+            buffers[0] = memoryview(buffers[0])[self._sent :]
+        self._took(self._socket.sendmsg(buffers, (), more))
+        return True
+
+    def _send_slice(self, piece: FileSlice) -> bool:
+        """Send a part of a file; False if the pages must be warmed first or the connection is closed."""
+        if not piece.is_valid():
+            self.close("a file was cut while it was being sent")
+            return False
+        position = piece.position + self._sent
+        size = min(piece.size - self._sent, SEND_CHUNK_SIZE)
+        descriptor = piece.file.fileno()
+        if not self._host.probe.is_warm(descriptor, position, size):
+            self._is_warming = True
+            self._host.probe.warm(descriptor, position, size, self._on_warm)
+            return False
+        sent = os.sendfile(self._socket.fileno(), descriptor, position, size) if size else 0
+        if sent == 0 and size:
+            self.close("a file is shorter than it was")
+            return False
+        self._took(sent)
+        return True
+
+    def _on_warm(self) -> None:
+        self._is_warming = False
+        if not self.is_closed:
+            self._write()
+            self._balance()
+
+    def _took(self, size: int) -> None:
+        """The socket has taken `size` bytes from the head of the queue."""
+        self._unsent_size -= size
+        size += self._sent
+        queue = self._queue
+        while queue:
+            piece = queue[0]
+            whole = piece.size if isinstance(piece, FileSlice) else len(piece)
+            if size < whole:
+                break
+            size -= whole
+            queue.popleft()
+            if isinstance(piece, FileSlice):
+                piece.release()
+                break
+        self._sent = size
+
+    def close(self, reason: str | None = None) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._pause_reading()
+        if self._is_writing:
+            self._host.loop.remove_writer(self._socket.fileno())
+        for piece in self._queue:
+            if isinstance(piece, FileSlice):
+                piece.release()
+        for answer in self.connection.output:
+            for piece in answer if isinstance(answer, list) else ():
+                if isinstance(piece, FileSlice):
+                    piece.release()
+        self._queue.clear()
+        self._socket.close()
+        self.connection.output = []
+        if reason:
+            self._host.on_problem(self, reason)
+        self._host.on_closed(self)
