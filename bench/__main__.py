@@ -89,6 +89,8 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     if unknown := [name for name in options.only.split(",") if name and name not in CASES]:
         parser.error(f"no such case: {unknown[0]}; there are {', '.join(CASES)}")
+    if unknown := [name for name in options.peers.split(",") if name not in PEERS]:
+        parser.error(f"no such peer: {unknown[0]}; there are {', '.join(PEERS)}")
     return options
 
 

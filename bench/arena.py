@@ -14,7 +14,7 @@ from statistics import median
 
 from bench.load.admin import Admin
 from bench.load.pipeline import Span
-from bench.peers.process import RunningBroker
+from bench.peers.process import RunningBroker, machine_cpu_seconds
 
 FILES_GONE_SECONDS_MAX = 60.0
 _topic_numbers = itertools.count()
@@ -22,11 +22,12 @@ _topic_numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Sample:
-    """One measurement: a value, and how busy client and broker were (1.0 is one core)."""
+    """One measurement: a value, and how busy client, broker and all others were (1.0 is one core)."""
 
     value: float
     client_share: float = 0.0
     broker_share: float = 0.0
+    others_share: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -84,22 +85,26 @@ class Arena:
 
 
 def median_sample(samples: Sequence[Sample]) -> Sample:
+    """The median of each part; of what others used, the most, because it is a warning."""
     return Sample(
         median(sample.value for sample in samples),
         median(sample.client_share for sample in samples),
         median(sample.broker_share for sample in samples),
+        max(sample.others_share for sample in samples),
     )
 
 
 def timed(broker: RunningBroker, load: Callable[[], Span], units_per_frame: float) -> Sample:
     """Run `load`; the value is units per second."""
-    broker_before = broker.cpu_seconds()
+    machine_before, broker_before = machine_cpu_seconds(), broker.cpu_seconds()
     span = load()
     broker_cpu = broker.cpu_seconds() - broker_before
+    others_cpu = machine_cpu_seconds() - machine_before - broker_cpu - span.client_cpu_seconds
     return Sample(
         span.frames_per_second * units_per_frame,
         span.client_cpu_seconds / span.seconds,
         broker_cpu / span.seconds,
+        max(0.0, others_cpu / span.seconds),
     )
 
 

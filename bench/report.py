@@ -19,6 +19,7 @@ from rich.table import Table
 from bench.arena import Sample
 
 NOTES_MARK = "<!-- notes: what stands below is kept when the benchmark writes this file anew -->"
+OTHERS_SHARE_MAX = 0.2
 HEADERS = ("case", "Tidelog", "Kafka", "client's bound", "ratio", "target", "verdict")
 
 
@@ -68,6 +69,10 @@ class Row:
         return self.tidelog.value / self.kafka.value
 
     @property
+    def others_share(self) -> float:
+        return max((sample.others_share for sample in (self.tidelog, self.kafka) if sample), default=0.0)
+
+    @property
     def verdict(self) -> str:
         if self.target is None:
             return ""
@@ -106,6 +111,11 @@ class Report:
         for row in self.rows:
             table.add_row(*row.cells(), style=colours[row.verdict])
         console.print(table)
+        if disturbed := [row.case for row in self.rows if row.others_share > OTHERS_SHARE_MAX]:
+            console.print(
+                f"{len(disturbed)} cases ran while others used more than {OTHERS_SHARE_MAX:.0%} of a core",
+                style="yellow",
+            )
 
     def markdown(self) -> str:
         paragraphs = [
@@ -117,7 +127,8 @@ class Report:
                 [_line(HEADERS), _line(["---"] * len(HEADERS))] + [_line(r.cells()) for r in self.rows]
             ),
             "## Who was the limit",
-            "CPU while the case ran, 100 % being one core; everything runs on the machine's cores together.",
+            "CPU while the case ran, 100 % being one core. Client and broker share the cores; what others"
+            " used is the most of any round, and if it is much, the row is to be distrusted.",
             self._shares(),
             f"## Method\nMedians of {self.rounds} unless a line says otherwise.",
             "\n".join(f"- {line}." for line in self.method),
@@ -125,11 +136,12 @@ class Report:
         return "\n\n".join(part for part in paragraphs if part) + "\n"
 
     def _shares(self) -> str:
-        headers = ("case", "client of Tidelog", "Tidelog", "client of Kafka", "Kafka")
+        headers = ("case", "client of Tidelog", "Tidelog", "client of Kafka", "Kafka", "others")
         lines = [_line(headers), _line(["---"] * len(headers))]
         for row in self.rows:
             if any(sample and sample.client_share for sample in (row.tidelog, row.kafka)):
-                lines.append(_line([row.case, *_share_cells(row.tidelog), *_share_cells(row.kafka)]))
+                shares = (*_share_cells(row.tidelog), *_share_cells(row.kafka))
+                lines.append(_line([row.case, *shares, f"{row.others_share:.0%}"]))
         return "\n".join(lines)
 
     def write(self, path: Path) -> None:

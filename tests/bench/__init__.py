@@ -1,0 +1,1 @@
+"""The benchmark harness: the parts of it that judge."""

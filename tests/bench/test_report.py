@@ -90,9 +90,14 @@ def test_figures_have_three_digits(value: float, unit: str, text: str) -> None:
     assert figure(value, unit) == text
 
 
-def test_a_median_takes_each_part_apart() -> None:
-    samples = [Sample(1, 0.5, 0.1), Sample(9, 0.1, 0.2), Sample(3, 0.3, 0.9)]
-    assert median_sample(samples) == Sample(3, 0.3, 0.2)
+def test_a_median_takes_each_part_apart_and_the_most_of_the_disturbance() -> None:
+    samples = [Sample(1, 0.5, 0.1, 0.7), Sample(9, 0.1, 0.2, 0), Sample(3, 0.3, 0.9, 0)]
+    assert median_sample(samples) == Sample(3, 0.3, 0.2, 0.7)
+
+
+def test_a_row_tells_the_disturbance_of_either_side() -> None:
+    disturbed = Row("case", "msg/s", Sample(1, others_share=0.1), Sample(1, others_share=0.6))
+    assert disturbed.others_share == 0.6
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
