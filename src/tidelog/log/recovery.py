@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import Directory
+from tidelog.log.leftovers import offset_in_name, tidy_leftovers
 from tidelog.log.log import Log
 from tidelog.log.scan import BatchAt, Scan
 from tidelog.log.segment import (
-    DELETED_SUFFIX,
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -30,8 +30,6 @@ from tidelog.log.segment import (
 from tidelog.log.transactions import AbortedIndex
 from tidelog.protocol.errors import CorruptBatch
 from tidelog.protocol.records import read_marker
-
-LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp", ".cleaned")
 
 
 @dataclass(slots=True)
@@ -57,7 +55,9 @@ def open_log(
     opening.load_segments(start_offset)
     opening.recover()
     log = opening.log
-    log.start_offset = min(max(start_offset, log.bases[0]), log.end_offset)
+    if start_offset > log.end_offset:  # offsets below it were given once and must not be given again (L1)
+        opening.restart_at(start_offset)
+    log.start_offset = max(start_offset, log.bases[0])
     log.recovery_point = log.end_offset if is_clean else min(recovery_point, log.end_offset)
     log.last_flush_ms = now_ms
     return log, opening.report
@@ -77,11 +77,10 @@ class _Opening:
         self._replay_from = 0
 
     def load_segments(self, start_offset: int) -> None:
+        tidy_leftovers(self._directory)
         self._sizes = self._directory.sizes()
-        for name in [name for name in self._sizes if name.endswith(LEFTOVER_SUFFIXES)]:
-            self._directory.remove(name)
-            del self._sizes[name]
-        bases = sorted(base for base in map(_segment_base, self._sizes) if base is not None)
+        found = (offset_in_name(name, LOG_SUFFIX) for name in self._sizes)
+        bases = sorted(base for base in found if base is not None)
         for base in bases:
             self.log.add_segment(base, self._sizes[file_name(base, LOG_SUFFIX)], self._now_ms)
             if file_name(base, TRANSACTION_INDEX_SUFFIX) in self._sizes:
@@ -96,18 +95,25 @@ class _Opening:
         if not (self._is_clean and self._tail_is_whole()):
             self._is_clean = False
         scan_from = len(log.segments) if self._is_clean else self._first_unflushed()
-        self._replay_from = self._load_snapshot(log.end_offset if self._is_clean else log.bases[scan_from])
+        offset_max = log.end_offset if self._is_clean else log.bases[scan_from]
+        self._drop_snapshots_above(offset_max)
+        damaged = [base for base, index in log.aborted.items() if index.is_damaged]
+        self._replay_from = self._load_snapshot(min([offset_max, *damaged]))
         for place, segment in enumerate(log.segments[:scan_from]):
             self._check_indexes(segment)
             end_offset = log.bases[place + 1] if place + 1 < len(log.bases) else log.end_offset
             if end_offset > self._replay_from:
-                self._replay(segment)
+                self._replay(segment, note_aborts=segment.base_offset in damaged)
         if not self._is_clean:
             log.end_offset = log.bases[scan_from]
             self._scan_segments(scan_from)
         log.epochs.cut_end(log.end_offset)
-        if self._is_clean and not self._sizes.get(file_name(log.end_offset, SNAPSHOT_SUFFIX)):
-            log.write_snapshot()
+
+    def restart_at(self, start_offset: int) -> None:
+        """The log ends below where it must start: empty it and begin there."""
+        self._drop_from(0, f"the log starts at {start_offset}")
+        self.log.end_offset = start_offset
+        self.log.add_segment(start_offset, 0, self._now_ms)
 
     def _tail_is_whole(self) -> bool:
         """After a clean stop: the batches behind the last index entry end where the file ends."""
@@ -123,16 +129,19 @@ class _Opening:
     def _first_unflushed(self) -> int:
         return max(bisect_right(self.log.bases, self._recovery_point) - 1, 0)
 
+    def _snapshot_offsets(self) -> list[int]:
+        found = (offset_in_name(name, SNAPSHOT_SUFFIX) for name in self._sizes)
+        return [offset for offset in found if offset is not None]
+
+    def _drop_snapshots_above(self, offset_max: int) -> None:
+        for offset in self._snapshot_offsets():
+            if offset > offset_max:
+                self._directory.remove(file_name(offset, SNAPSHOT_SUFFIX))
+
     def _load_snapshot(self, offset_max: int) -> int:
         """Take the newest good snapshot not above `offset_max`; the offset from which to replay."""
-        offsets = sorted(
-            (offset for offset in map(_snapshot_offset, self._sizes) if offset is not None), reverse=True
-        )
-        for offset in offsets:
+        for offset in sorted((o for o in self._snapshot_offsets() if o <= offset_max), reverse=True):
             name = file_name(offset, SNAPSHOT_SUFFIX)
-            if offset > offset_max:
-                self._directory.remove(name)
-                continue
             try:
                 self.log.producers.load(self._directory.read_whole(name) or b"", offset)
                 return offset
@@ -168,11 +177,14 @@ class _Opening:
                 return False
         return True
 
-    def _replay(self, segment: Segment) -> None:
+    def _replay(self, segment: Segment, note_aborts: bool) -> None:
         """Producers and transactions of a segment that is trusted, from where the snapshot ends."""
+        if note_aborts:
+            self.report.rebuilt.append(self.log.aborted[segment.base_offset].name)
+            self.log.aborted.pop(segment.base_offset).reset()
         for batch, data in Scan(segment.file, 0, segment.size).batches():
             if batch.header.last_offset >= self._replay_from:
-                self._apply(batch, data, note_aborts=False)
+                self._apply(batch, data, note_aborts, segment.base_offset)
 
     def _scan_segments(self, first: int) -> None:
         log = self.log
@@ -204,7 +216,7 @@ class _Opening:
             self._index(segment, batch)
             log.epochs.assign(batch.header.leader_epoch, base_offset)
             if batch.header.last_offset >= self._replay_from:
-                self._apply(batch, data, note_aborts=True, base=segment.base_offset)
+                self._apply(batch, data, True, segment.base_offset)
             log.end_offset = batch.header.last_offset + 1
         self.report.scanned_bytes += scan.position
         if scan.problem is None:
@@ -219,7 +231,7 @@ class _Opening:
         interval = self.log.settings.index_interval_bytes
         segment.note_batch(batch.position, header.size, header.last_offset, header.max_timestamp, interval)
 
-    def _apply(self, batch: BatchAt, data: memoryview, note_aborts: bool, base: int = 0) -> None:
+    def _apply(self, batch: BatchAt, data: memoryview, note_aborts: bool, base: int) -> None:
         header = batch.header
         if header.producer_id < 0:
             return
@@ -246,16 +258,3 @@ class _Opening:
                 index.close()
             log.rename_deleted(segment.base_offset)
         del log.segments[place:], log.bases[place:]
-
-
-def _segment_base(name: str) -> int | None:
-    return _offset_in_name(name, LOG_SUFFIX)
-
-
-def _snapshot_offset(name: str) -> int | None:
-    return _offset_in_name(name, SNAPSHOT_SUFFIX)
-
-
-def _offset_in_name(name: str, suffix: str) -> int | None:
-    stem = name[: -len(suffix)]
-    return int(stem) if name.endswith(suffix) and len(stem) == 20 and stem.isdigit() else None

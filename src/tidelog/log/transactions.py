@@ -23,14 +23,16 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-def read_transaction_index(content: bytes) -> list[AbortedTransaction]:
-    """The whole entries of a `.txnindex` file, up to the first that cannot be one."""
+def read_transaction_index(content: bytes, base_offset: int) -> list[AbortedTransaction] | None:
+    """The entries of the `.txnindex` of the segment at `base_offset`, or None if it is damaged."""
+    if len(content) % _ENTRY.size:
+        return None
     entries = []
-    whole = len(content) - len(content) % _ENTRY.size
-    for version, *fields in _ENTRY.iter_unpack(memoryview(content)[:whole]):
-        if version != ENTRY_VERSION or fields[1] > fields[2]:
-            break
-        entries.append(AbortedTransaction(*fields))
+    for version, *fields in _ENTRY.iter_unpack(content):
+        entry = AbortedTransaction(*fields)
+        if version != ENTRY_VERSION or entry.last_offset < max(base_offset, entry.first_offset):
+            return None
+        entries.append(entry)
     return entries
 
 
@@ -40,8 +42,9 @@ class AbortedIndex:
     def __init__(self, directory: Directory, base_offset: int) -> None:
         self._directory = directory
         self.name = file_name(base_offset, TRANSACTION_INDEX_SUFFIX)
-        content = directory.read_whole(self.name) or b""
-        self.entries = read_transaction_index(content)
+        entries = read_transaction_index(directory.read_whole(self.name) or b"", base_offset)
+        self.is_damaged = entries is None
+        self.entries = entries or []
         self._file: File | None = None
 
     def append(self, aborted: AbortedTransaction) -> None:
@@ -54,6 +57,7 @@ class AbortedIndex:
     def reset(self) -> None:
         self.close()
         self.entries = []
+        self.is_damaged = False
         self._directory.remove(self.name)
 
     def files(self) -> list[File]:
