@@ -1,0 +1,78 @@
+"""What an interrupted removal, replacement or compaction leaves in a partition's folder.
+
+| name                    | what becomes of it                                                       |
+|-------------------------|--------------------------------------------------------------------------|
+| `*.deleted`, `*.tmp`    | removed                                                                  |
+| `*.cleaned`             | removed: compaction's unfinished output                                  |
+| `*.swap`                | unfinished too if a `.cleaned` lies at or below it: removed; otherwise   |
+|                         | finished: it replaces the segments in its range                          |
+| an index without a log  | removed                                                                  |
+
+**Invariant:** at every moment either the old segments or the finished new ones are there.
+"""
+
+from __future__ import annotations
+
+from tidelog.base.files import Directory
+from tidelog.log.scan import walk_headers
+from tidelog.log.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    file_name,
+)
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+TMP_SUFFIX = ".tmp"
+
+
+def offset_in_name(name: str, suffix: str) -> int | None:
+    """The offset that a file of that kind is named by, or None if it is of another kind."""
+    stem = name[: -len(suffix)]
+    return int(stem) if name.endswith(suffix) and len(stem) == 20 and stem.isdigit() else None
+
+
+def tidy_leftovers(directory: Directory) -> None:
+    names = directory.names()
+    cleaned = [
+        offset for name in names if (offset := offset_in_name(name, LOG_SUFFIX + CLEANED_SUFFIX)) is not None
+    ]
+    unfinished_from = min(cleaned, default=None)
+    for base in sorted(o for n in names if (o := offset_in_name(n, LOG_SUFFIX + SWAP_SUFFIX)) is not None):
+        if unfinished_from is None or base < unfinished_from:
+            _finish_swap(directory, base)
+    for name in directory.names():
+        if name.endswith((DELETED_SUFFIX, TMP_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)):
+            directory.remove(name)
+    _remove_orphans(directory)
+
+
+def _finish_swap(directory: Directory, base: int) -> None:
+    """Remove the segments that the new one was made from, then give it its name."""
+    file = directory.open(file_name(base, LOG_SUFFIX + SWAP_SUFFIX))
+    end_offset = base
+    for batch in walk_headers(file, 0, file.size):
+        end_offset = batch.header.last_offset + 1
+    file.close()
+    for name in directory.names():
+        old = offset_in_name(name, LOG_SUFFIX)
+        if old is not None and base <= old < max(end_offset, base + 1):
+            for suffix in SEGMENT_SUFFIXES:
+                directory.remove(file_name(old, suffix))
+    for suffix in SEGMENT_SUFFIXES:
+        name = file_name(base, suffix)
+        if directory.exists(name + SWAP_SUFFIX):
+            directory.rename(name + SWAP_SUFFIX, name)
+
+
+def _remove_orphans(directory: Directory) -> None:
+    names = directory.names()
+    for name in names:
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            offset = offset_in_name(name, suffix)
+            if offset is not None and file_name(offset, LOG_SUFFIX) not in names:
+                directory.remove(name)
