@@ -103,12 +103,8 @@ class SparseIndex:
                 high = middle
         return low
 
-    def is_sane(self, value_max: int) -> bool:
-        """Whole entries, and a last one that can be: what is asked of an index that was closed cleanly."""
-        if self.open().size % self.entry.size:
-            return False
-        last = self.last()
-        return last is None or (last[0] >= 0 and 0 <= last[1] <= value_max)
+    def is_whole(self) -> bool:
+        return self.open().size % self.entry.size == 0
 
     def reset(self) -> None:
         self._tail.clear()
@@ -138,11 +134,25 @@ class OffsetIndex(SparseIndex):
 
     entry = Struct(">ii")
 
+    def is_sane(self, segment_size: int, interval: int) -> bool:
+        """Whether it can be believed without reading the log: the first batch never has an entry."""
+        last = self.last()
+        if last is None:
+            return self.is_whole() and segment_size <= 2 * interval
+        return self.is_whole() and last[0] >= 0 and 0 < last[1] < segment_size
+
 
 class TimeIndex(SparseIndex):
     """The largest timestamp so far to the relative offset it was seen at."""
 
     entry = Struct(">qi")
+
+    def is_sane(self, segment_size: int) -> bool:
+        """Whether a sealed segment's can be believed: sealing wrote the segment's largest timestamp."""
+        last = self.last()
+        if last is None:
+            return segment_size == 0
+        return self.is_whole() and last[0] > 0 and last[1] >= 0
 
     def maybe_append(self, timestamp: int, relative_offset: int) -> None:
         last = self.last()

@@ -173,6 +173,21 @@ class Producers:
         self._open.pop(first_offset, None)
         return EndedTransaction(header.producer_id, first_offset, base_offset, marker is Marker.ABORT)
 
+    def recall(self, header: BatchHeader) -> None:
+        """A batch from before the snapshot, in order: known again as one that may be repeated."""
+        known = self._by_id.get(header.producer_id)
+        if known is None or header.is_control or header.producer_epoch != known.epoch or not known.recent:
+            return
+        last = known.recent.pop()
+        if header.last_offset < last.last_offset:
+            known.recent.append(
+                RecentBatch(
+                    header.base_sequence, header.last_sequence, header.last_offset, header.max_timestamp
+                )
+            )
+            del known.recent[: -RECENT_BATCHES_PER_PRODUCER + 1]
+        known.recent.append(last)
+
     def _add(self, producer_id: int) -> Producer:
         if len(self._by_id) >= PRODUCERS_PER_PARTITION_MAX:
             oldest = next((p for p in self if p.transaction_offset == NO_OFFSET), None)

@@ -17,12 +17,10 @@ from tidelog.base.config import TopicSettings
 from tidelog.base.files import Directory
 from tidelog.log.leftovers import offset_in_name, tidy_leftovers
 from tidelog.log.log import Log
-from tidelog.log.scan import BatchAt, Scan
+from tidelog.log.scan import BatchAt, Scan, walk_headers
 from tidelog.log.segment import (
-    INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
-    TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     Segment,
     file_name,
@@ -30,6 +28,8 @@ from tidelog.log.segment import (
 from tidelog.log.transactions import AbortedIndex
 from tidelog.protocol.errors import CorruptBatch
 from tidelog.protocol.records import read_marker
+
+_REFILL_INDEX_ENTRIES = 64
 
 
 @dataclass(slots=True)
@@ -144,11 +144,26 @@ class _Opening:
             name = file_name(offset, SNAPSHOT_SUFFIX)
             try:
                 self.log.producers.load(self._directory.read_whole(name) or b"", offset)
+                self._refill_recent(offset)
                 return offset
             except CorruptBatch as error:
                 self.report.problems.append(f"{name}: {error}")
                 self._directory.remove(name)
         return self.log.bases[0]
+
+    def _refill_recent(self, offset: int) -> None:
+        """A snapshot has each producer's last batch only. A client that repeats all it had in flight
+        begins with the oldest, so the few batches before it are looked up in the log."""
+        place = bisect_right(self.log.bases, offset - 1) - 1
+        if place < 0 or not len(self.log.producers):
+            return
+        segment = self.log.segments[place]
+        first_entry = segment.offset_index.count - _REFILL_INDEX_ENTRIES
+        position = segment.offset_index.at(first_entry)[1] if first_entry >= 0 else 0
+        for batch in walk_headers(segment.file, position, segment.size):
+            if batch.header.last_offset >= offset:
+                break
+            self.log.producers.recall(batch.header)
 
     def _check_indexes(self, segment: Segment) -> None:
         """A sealed segment's indexes: there, of whole entries, with a last entry that can be."""
@@ -165,17 +180,9 @@ class _Opening:
             self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)}: {scan.problem}")
 
     def _indexes_are_sane(self, segment: Segment) -> bool:
-        base = segment.base_offset
-        for index, suffix, limit in (
-            (segment.offset_index, INDEX_SUFFIX, segment.size),
-            (segment.time_index, TIME_INDEX_SUFFIX, 2**31),
-        ):
-            if file_name(base, suffix) not in self._sizes:
-                if segment.size > self.log.settings.index_interval_bytes:
-                    return False
-            elif self._sizes[file_name(base, suffix)] and not index.is_sane(limit):
-                return False
-        return True
+        return segment.offset_index.is_sane(
+            segment.size, max(self.log.settings.index_interval_bytes, self.log.settings.max_message_bytes)
+        ) and segment.time_index.is_sane(segment.size)
 
     def _replay(self, segment: Segment, note_aborts: bool) -> None:
         """Producers and transactions of a segment that is trusted, from where the snapshot ends."""
