@@ -88,9 +88,9 @@ def _append(
     outcome = ProducedPartition(
         index, 0, appended.base_offset, appended.append_time_ms, partition.log.start_offset
     )
-    if acks != 0 and partition.must_wait_for_flush(appended):
-        unflushed.append((partition, appended.end_offset, outcome))
-    if partition.is_flush_wanted:
+    if partition.is_flush_wanted or appended.is_duplicate:
+        if acks != 0 and partition.must_wait_for_flush(appended):
+            unflushed.append((partition, appended.end_offset, outcome))
         broker.maybe_flush(partition)
     broker.waiting.on_moved(partition)
     return outcome

@@ -59,8 +59,5 @@ class Outstanding(Parked):
         super().__init__(deadline_ms, [])
         self._late_answer = late_answer
 
-    def try_finish(self) -> Answer | None:
-        return None
-
     def finish_late(self) -> Answer | None:
         return self._late_answer()

@@ -91,7 +91,8 @@ def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> None:
         _refuse_version(connection, api, version, correlation_id, frame)
         return
     if version >= api.flexible_version:
-        position = wire.skip_tagged_fields(frame, position)
+        has_tags = position >= len(frame) or frame[position]
+        position = wire.skip_tagged_fields(frame, position) if has_tags else position + 1
     request = Request(connection, api_key, version, correlation_id, frame, position)
     result = api.handler(broker, request)
     if result is None:

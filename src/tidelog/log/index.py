@@ -42,10 +42,6 @@ class SparseIndex:
         self.open()
         return self._written_count + len(self._tail)
 
-    @property
-    def size(self) -> int:
-        return self.count * self.entry.size
-
     def append(self, key: int, value: int) -> None:
         self._tail.append((key, value))
         if len(self._tail) >= INDEX_TAIL_ENTRIES_MAX:

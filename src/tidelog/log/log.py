@@ -134,13 +134,13 @@ class Log:
         settings = self.settings
         active = self.segments[-1]
         if active.size and (
-            active.is_full(len(data), last_offset, settings.segment_bytes, settings.segment_index_bytes)
+            active.is_full(len(data), last_offset, settings.segment_bytes)
             or self._is_old(active, timestamp, now_ms)
         ):
             active = self.roll(now_ms)
         if epoch != self.epochs.latest:
             self.epochs.assign(epoch, base_offset)
-        active.append(data, last_offset, timestamp, settings.index_interval_bytes)
+        active.append(data, last_offset, timestamp, settings)
         self.end_offset = last_offset + 1
 
     def _is_old(self, active: Segment, timestamp: int, now_ms: int) -> bool:

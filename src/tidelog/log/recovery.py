@@ -235,8 +235,8 @@ class _Opening:
 
     def _index(self, segment: Segment, batch: BatchAt) -> None:
         header = batch.header
-        interval = self.log.settings.index_interval_bytes
-        segment.note_batch(batch.position, header.size, header.last_offset, header.max_timestamp, interval)
+        settings = self.log.settings
+        segment.note_batch(batch.position, header.size, header.last_offset, header.max_timestamp, settings)
 
     def _apply(self, batch: BatchAt, data: memoryview, note_aborts: bool, base: int) -> None:
         header = batch.header

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tidelog.base.config import TopicSettings
 from tidelog.base.files import Buffer, Directory, File, FileSlice
 from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.log.index import OffsetIndex, TimeIndex
@@ -50,6 +51,7 @@ class Segment:
         "_largest",
         "base_offset",
         "created_ms",
+        "is_index_full",
         "offset_index",
         "size",
         "time_index",
@@ -63,6 +65,7 @@ class Segment:
         self._file: File | None = None
         self.offset_index = OffsetIndex(directory, file_name(base_offset, INDEX_SUFFIX))
         self.time_index = TimeIndex(directory, file_name(base_offset, TIME_INDEX_SUFFIX))
+        self.is_index_full = False
         self._bytes_since_entry = 0
         self._first_timestamp: int | None = None
         self._largest: TimestampOffset | None = None
@@ -86,25 +89,34 @@ class Segment:
             )
         return self._largest
 
-    def append(self, data: Buffer, last_offset: int, max_timestamp: int, interval: int) -> int:
-        """Write one batch; return its position. Raises OSError if it could not be written whole."""
-        position = self.file.append(data)
-        self.note_batch(position, len(data), last_offset, max_timestamp, interval)
-        self.size = position + len(data)
-        return position
+    def append(self, data: Buffer, last_offset: int, max_timestamp: int, settings: TopicSettings) -> None:
+        """Write one batch. Raises OSError if it could not be written whole."""
+        position = (self._file or self.file).append(data)
+        size = len(data)
+        self.note_batch(position, size, last_offset, max_timestamp, settings)
+        self.size = position + size
 
     def note_batch(
-        self, position: int, size: int, last_offset: int, max_timestamp: int, interval: int
+        self, position: int, size: int, last_offset: int, max_timestamp: int, settings: TopicSettings
     ) -> None:
         """Index a batch that is in the file: from `append`, and again when recovery rebuilds."""
-        if max_timestamp > self.largest_timestamp.timestamp:
-            self._largest = TimestampOffset(max_timestamp, last_offset)
-        if self._bytes_since_entry > interval:
+        largest = self._largest or self.largest_timestamp
+        if max_timestamp > largest[0]:
+            largest = self._largest = TimestampOffset(max_timestamp, last_offset)
+        if position == 0:
+            self._first_timestamp = max_timestamp
+        if self._bytes_since_entry > settings.index_interval_bytes:
             self.offset_index.append(last_offset - self.base_offset, position)
-            largest = self.largest_timestamp
             self.time_index.maybe_append(largest.timestamp, largest.offset - self.base_offset)
             self._bytes_since_entry = 0
+            self.is_index_full = self._is_index_full(settings.segment_index_bytes)
         self._bytes_since_entry += size
+
+    def _is_index_full(self, size_max: int) -> bool:
+        offset_index, time_index = self.offset_index, self.time_index
+        return (offset_index.count + 1) * offset_index.entry.size > size_max or (
+            time_index.count + 1
+        ) * time_index.entry.size > size_max
 
     def first_timestamp(self) -> int | None:
         """The first batch's timestamp, which `segment.ms` counts from; None if there is no batch."""
@@ -153,13 +165,12 @@ class Segment:
             next_offset = batch.header.last_offset + 1
         return next_offset
 
-    def is_full(self, size: int, last_offset: int, segment_bytes: int, index_bytes: int) -> bool:
+    def is_full(self, size: int, last_offset: int, segment_bytes: int) -> bool:
         """Whether a batch of `size` bytes must go to a new segment."""
         return (
             self.size + size > segment_bytes
             or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
-            or self.offset_index.size + 8 > index_bytes
-            or self.time_index.size + 12 > index_bytes
+            or self.is_index_full
         )
 
     def seal(self) -> None:
@@ -178,6 +189,7 @@ class Segment:
     def reset_indexes(self) -> None:
         self.offset_index.reset()
         self.time_index.reset()
+        self.is_index_full = False
         self._bytes_since_entry = 0
         self._first_timestamp = None
         self._largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)

@@ -87,10 +87,6 @@ class Partition:
     def last_stable_offset(self) -> int:
         return self.log.last_stable_offset(self.high_watermark)
 
-    @property
-    def counts_flushed_only(self) -> bool:
-        return self.log.settings.flush_messages == 1
-
     def become_leader(self, leader_id: int, leader_epoch: int, in_sync_replicas: list[int]) -> None:
         self.role = Role.LEADER
         self.error_code = _NONE
@@ -120,15 +116,18 @@ class Partition:
         appended = log.append(view, start, end, self.leader_epoch, now_ms)
         if appended.is_duplicate:
             return appended
+        flush_messages = log.settings.flush_messages
         self._unflushed_count += appended.end_offset - appended.base_offset
-        if self._unflushed_count >= log.settings.flush_messages or len(log.segments) != segment_count:
+        if self._unflushed_count >= flush_messages or len(log.segments) != segment_count:
             self.is_flush_wanted = True
-        self.maybe_advance()
+        if flush_messages != 1:
+            self.high_watermark = appended.end_offset
         return appended
 
     def maybe_advance(self) -> bool:
         """Move the high watermark to what every in-sync replica has; whether it moved."""
-        reached = self.log.recovery_point if self.counts_flushed_only else self.log.end_offset
+        is_flushed_only = self.log.settings.flush_messages == 1
+        reached = self.log.recovery_point if is_flushed_only else self.log.end_offset
         if reached <= self.high_watermark:
             return False
         self.high_watermark = reached
