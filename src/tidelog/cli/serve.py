@@ -8,6 +8,7 @@ Plain argparse, because a broker that starts in a tenth of a second cannot wait 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -35,6 +36,8 @@ def serve(words: Sequence[str]) -> int:
         properties = collect_properties(words)
     except Failure as failure:
         return report(failure)
+    # kio imports hypothesis where it is installed, for tests of its own: a fifth of a second at every start.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from tidelog.server.serve import run
 
     return run(properties)
