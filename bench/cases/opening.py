@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from bench.arena import Sample, Topic
@@ -65,6 +66,7 @@ def _fill(topic: Topic) -> None:
 
 
 def _reopen(site: Site, partition_count: int, batches_per_partition: int) -> tuple[RunningBroker, float]:
+    os.sync()
     started = time.perf_counter()
     broker = site.spawn()
     broker.wait_ready()
