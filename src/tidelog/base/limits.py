@@ -13,15 +13,17 @@ FRAMES_BUFFERED_BYTES_MAX = 512 * MIB  # half-received frames of all connections
 PIPELINED_REQUESTS_MAX = 1_024  # requests of one connection that wait for an answer
 UNSENT_BYTES_MAX = 8 * MIB  # answers of one connection not yet taken by the client; then it is not read
 CONNECTIONS_MAX = 10_000
+ANSWERS_PER_FLUSH = 32  # answers made before the first of them is sent
 SEND_CHUNK_SIZE = 1 * MIB  # one sendfile call
 PAGE_PROBE_STRIDE = 128 * KIB  # how far apart a range is probed for cold pages
 
 # Requests
-ARRAY_LENGTH_MAX = 100_000  # topics or partitions in one request
+ARRAY_LENGTH_MAX = 100_000  # topics, partitions and all other entries of one request together
 FETCH_WAIT_MS_MAX = 5 * 60 * 1_000
 TOPIC_NAME_LENGTH_MAX = 249
 PARTITIONS_PER_TOPIC_MAX = 100_000
 PARKED_REQUESTS_MAX = 100_000
+FETCH_SESSION_PARTITIONS_MAX = 100_000
 
 # The log
 BATCH_HEADER_SIZE = 61

@@ -14,15 +14,25 @@ from typing import NamedTuple
 
 from tidelog.base.config import BrokerSettings, TopicSettings
 from tidelog.base.files import Directory
-from tidelog.broker.partitions import Partitions
+from tidelog.broker.partitions import DirectoryFailed, Partitions
 from tidelog.broker.sessions import FetchSessions
 from tidelog.broker.waiting import WaitingRoom
 from tidelog.cluster import controller
 from tidelog.cluster.image import BrokerFacts, Image, TopicFacts
-from tidelog.cluster.store import Done, Multi, Operation, Outcome, ReadTree, StoreReply, StoreRequest, Tree
+from tidelog.cluster.store import (
+    Done,
+    Multi,
+    Operation,
+    Outcome,
+    ReadTree,
+    StoreReply,
+    StoreRequest,
+    Tree,
+    Unknown,
+)
 from tidelog.log.directory import LogDirectory
 from tidelog.log.log import FlushJob
-from tidelog.replication.partition import Partition
+from tidelog.replication.partition import Partition, Role
 
 
 class Removal(NamedTuple):
@@ -119,8 +129,17 @@ class Broker:
         if not isinstance(outcome, Done):
             raise StoreFailed(f"this broker cannot be registered: {outcome}")
         for topic in self.image.topics.values():
-            self.events += self.partitions.open_topic(topic, self.now_ms)
+            self._open_topic(topic)
         self.is_serving = True
+
+    def _open_topic(self, topic: TopicFacts) -> bool:
+        """Whether the topic's logs could be opened; if not, their directory is offline now."""
+        try:
+            self.events += self.partitions.open_topic(topic, self.now_ms)
+        except DirectoryFailed as failed:
+            self.fail_directory(failed.directory, failed.error)
+            return False
+        return True
 
     # The store: requests out, replies in.
 
@@ -150,8 +169,8 @@ class Broker:
         operations = controller.decide_topic(name, self.entropy(16), config, assignment)
 
         def on_created(outcome: Outcome) -> None:
-            if isinstance(outcome, Done):
-                self.events += self.partitions.open_topic(self.image.topics[name], self.now_ms)
+            if isinstance(outcome, Done) and not self._open_topic(self.image.topics[name]):
+                outcome = Unknown(f"the folders of topic {name} could not be made")
             then(outcome)
 
         self.change(operations, on_created)
@@ -215,7 +234,8 @@ class Broker:
             return
         partition.on_flushed(self.now_ms)
         self.waiting.on_moved(partition)
-        self.maybe_flush(partition)
+        if partition.role is Role.LEADER:
+            self.maybe_flush(partition)
 
     def fail_directory(self, directory: LogDirectory, error: OSError) -> None:
         """Take a log directory offline for good, with everything in it."""

@@ -19,6 +19,15 @@ from tidelog.replication.partition import Partition, Role
 FOREVER_MS = 2**62
 
 
+class DirectoryFailed(Exception):
+    """A log directory could not be used."""
+
+    def __init__(self, directory: LogDirectory, error: OSError) -> None:
+        super().__init__(f"{directory.path}: {error}")
+        self.directory = directory
+        self.error = error
+
+
 class Partitions:
     def __init__(self, node_id: int, settings: BrokerSettings, directories: Sequence[LogDirectory]) -> None:
         self._node_id = node_id
@@ -72,6 +81,20 @@ class Partitions:
         name = folder_name(topic.name, index)
         home = self._home_of(name)
         home.partition_count += 1
+        try:
+            return self._open_in(home, name, topic, index, settings, now_ms)
+        except OSError as error:
+            raise DirectoryFailed(home, error) from error
+
+    def _open_in(
+        self,
+        home: LogDirectory,
+        name: str,
+        topic: TopicFacts,
+        index: int,
+        settings: TopicSettings,
+        now_ms: int,
+    ) -> tuple[Partition, list[str]]:
         folder = home.directory.folder(name)
         key = (topic.name, index)
         log, report = open_log(

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidelog.protocol.errors import ErrorCode
+from tidelog.base.limits import FETCH_SESSION_PARTITIONS_MAX
+from tidelog.protocol.errors import ErrorCode, MalformedRequest
 from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
 
 FINAL_EPOCH = -1
@@ -75,6 +76,8 @@ class FetchSession:
         for topic, indexes in request.forgotten:
             for index in indexes:
                 self.partitions.pop((topic, index), None)
+        if len(self.partitions) > FETCH_SESSION_PARTITIONS_MAX:
+            raise MalformedRequest(f"a fetch session of more than {FETCH_SESSION_PARTITIONS_MAX} partitions")
 
     def move_back(self, key: tuple[TopicKey, int]) -> None:
         """A partition that was just served goes last, so that the others get their turn."""

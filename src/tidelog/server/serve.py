@@ -20,6 +20,7 @@ from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.config import BrokerSettings, InvalidSetting
 from tidelog.base.files import DirectoryLock, DiskDirectory
 from tidelog.base.limits import (
+    ANSWERS_PER_FLUSH,
     CONNECTIONS_MAX,
     FLUSH_THREADS,
     FRAMES_BUFFERED_BYTES_MAX,
@@ -41,6 +42,7 @@ from tidelog.server.transport import Transport
 STORE_FILE = "tidelog-store.sqlite"
 TICK_MS = 10
 IDLE_CHECK_MS = 1_000
+ACCEPT_PAUSE_S = 1.0
 
 
 class StartFailed(Exception):
@@ -148,6 +150,8 @@ class Server:
             return
         except OSError as error:  # out of descriptors: the client waits in the backlog
             self._log(f"a connection could not be accepted: {error.strerror}")
+            self.loop.remove_reader(listening.fileno())
+            self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
             return
         peer = str(address[0])
         limit = min(self.settings.number("max.connections"), CONNECTIONS_MAX)
@@ -168,14 +172,23 @@ class Server:
         transport.last_active_ms = monotonic_ms()
         self._transports[transport.connection] = transport
 
+    def _accept_again(self, listening: socket.socket) -> None:
+        if not self._is_stopping:
+            self.loop.add_reader(listening.fileno(), self._on_acceptable, listening)
+
     def on_frames(self, transport: Transport, frames: list[memoryview]) -> None:
         broker = self.broker
         self._set_time()
         transport.last_active_ms = broker.uptime_ms
         connection = transport.connection
         try:
-            for frame in frames:
+            for place, frame in enumerate(frames):
+                if transport.is_choked:
+                    transport.keep(frames[place:])
+                    break
                 dispatch(broker, connection, frame)
+                if len(connection.output) >= ANSWERS_PER_FLUSH:
+                    transport.flush()
         except MalformedRequest as problem:
             transport.flush()
             transport.close(str(problem))

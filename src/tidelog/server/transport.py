@@ -49,6 +49,7 @@ class Transport:
         "_is_reading",
         "_is_warming",
         "_is_writing",
+        "_kept",
         "_queue",
         "_sent",
         "_socket",
@@ -65,6 +66,7 @@ class Transport:
         self.peer = peer
         self.connection = Connection(frame_size_max)
         self._queue: deque[Piece] = deque()
+        self._kept: list[memoryview] = []  # frames that came while there was no room for their answers
         self._sent = 0  # bytes of the first piece in the queue that are gone
         self._unsent_size = 0
         self._is_reading = False
@@ -145,15 +147,29 @@ class Transport:
             self._queue.append(piece)
             self._unsent_size += piece.size if isinstance(piece, FileSlice) else len(piece)
 
+    @property
+    def is_choked(self) -> bool:
+        """The client has too much to take, or to wait for, to be given more."""
+        return self._unsent_size > UNSENT_BYTES_MAX or self.connection.waiting_count >= PIPELINED_REQUESTS_MAX
+
+    def keep(self, frames: list[memoryview]) -> None:
+        """Hold frames back until the client has taken what it has; their memory is the shared buffer's."""
+        self._kept = [memoryview(bytearray(frame)) for frame in frames]
+
     def _balance(self) -> None:
         """Read on, or not, by what the client has still to take and what it waits for."""
-        if (
-            self._unsent_size > UNSENT_BYTES_MAX
-            or self.connection.waiting_count >= PIPELINED_REQUESTS_MAX // 2
-        ):
+        if self.is_choked:
             self._pause_reading()
+        elif self._kept:
+            self._pause_reading()
+            self._host.loop.call_soon(self._serve_kept)
         else:
             self._resume_reading()
+
+    def _serve_kept(self) -> None:
+        frames, self._kept = self._kept, []
+        if frames and not self.is_closed:
+            self._host.on_frames(self, frames)
 
     def _watch_writable(self) -> None:
         if not self._is_writing and not self.is_closed:
