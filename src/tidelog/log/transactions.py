@@ -23,15 +23,14 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-def read_transaction_index(content: bytes, base_offset: int) -> list[AbortedTransaction] | None:
-    """The entries of the `.txnindex` of the segment at `base_offset`, or None if it is damaged."""
-    if len(content) % _ENTRY.size:
-        return None
+def read_transaction_index(content: bytes, base_offset: int = 0) -> list[AbortedTransaction]:
+    """The entries of the `.txnindex` of the segment at `base_offset`, up to the first that cannot be one."""
     entries = []
-    for version, *fields in _ENTRY.iter_unpack(content):
+    whole = len(content) - len(content) % _ENTRY.size
+    for version, *fields in _ENTRY.iter_unpack(memoryview(content)[:whole]):
         entry = AbortedTransaction(*fields)
         if version != ENTRY_VERSION or entry.last_offset < max(base_offset, entry.first_offset):
-            return None
+            break
         entries.append(entry)
     return entries
 
@@ -42,9 +41,9 @@ class AbortedIndex:
     def __init__(self, directory: Directory, base_offset: int) -> None:
         self._directory = directory
         self.name = file_name(base_offset, TRANSACTION_INDEX_SUFFIX)
-        entries = read_transaction_index(directory.read_whole(self.name) or b"", base_offset)
-        self.is_damaged = entries is None
-        self.entries = entries or []
+        content = directory.read_whole(self.name) or b""
+        self.entries = read_transaction_index(content, base_offset)
+        self.is_damaged = len(self.entries) * _ENTRY.size != len(content)
         self._file: File | None = None
 
     def append(self, aborted: AbortedTransaction) -> None:
