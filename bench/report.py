@@ -105,22 +105,27 @@ class Report:
         verdicts = [row.verdict for row in self.rows]
         return f"{verdicts.count('reached')} targets reached, {verdicts.count('missed')} missed"
 
+    def warning(self) -> str:
+        """A sentence when the machine was not ours alone, or nothing."""
+        count = sum(row.others_share > OTHERS_SHARE_MAX for row in self.rows)
+        if not count:
+            return ""
+        return f"{count} cases ran while other processes used over {OTHERS_SHARE_MAX:.0%} of a core: measure again."
+
     def print(self, console: Console) -> None:
         table = Table(*HEADERS, title=self.tally())
         colours = {"reached": "green", "missed": "red", "": ""}
         for row in self.rows:
             table.add_row(*row.cells(), style=colours[row.verdict])
         console.print(table)
-        if disturbed := [row.case for row in self.rows if row.others_share > OTHERS_SHARE_MAX]:
-            console.print(
-                f"{len(disturbed)} cases ran while others used more than {OTHERS_SHARE_MAX:.0%} of a core",
-                style="yellow",
-            )
+        if warning := self.warning():
+            console.print(warning, style="yellow")
 
     def markdown(self) -> str:
         paragraphs = [
             "# Benchmark: Tidelog and Apache Kafka",
             f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {commit()}. {self.tally()}.",
+            self.warning(),
             f"Machine: {machine()}.",
             f"Peers: Tidelog on Python {platform.python_version()}; {self.kafka_version}.",
             "\n".join(

@@ -23,6 +23,14 @@ PRODUCER_SETTINGS: dict[str, str | int | bool] = {
     "queue.buffering.max.kbytes": 1 << 20,
     "delivery.report.only.error": True,
 }
+# By default a consumer that has 100,000 records queued stops fetching for a second: a pause, not a rate.
+CONSUMER_SETTINGS: dict[str, str | int | bool] = {
+    "group.id": "bench",
+    "enable.auto.commit": False,
+    "queued.min.messages": 1_000_000,
+    "queued.max.messages.kbytes": 1 << 20,
+    "fetch.queue.backoff.ms": 1,
+}
 
 
 def produce(
@@ -52,7 +60,7 @@ def produce(
 
 def consume(bootstrap: str, topic: str, partition_count: int, count: int) -> Span:
     """Read `count` records of `topic` from its start; the clock starts with the first record."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    consumer = Consumer(CONSUMER_SETTINGS | {"bootstrap.servers": bootstrap})
     try:
         consumer.assign([TopicPartition(topic, index, 0) for index in range(partition_count)])
         received = len(consumer.consume(1, TIMEOUT_SECONDS))

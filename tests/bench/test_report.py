@@ -95,6 +95,13 @@ def test_a_median_takes_each_part_apart_and_the_most_of_the_disturbance() -> Non
     assert median_sample(samples) == Sample(3, 0.3, 0.2, 0.7)
 
 
+def test_a_disturbed_run_says_so_in_its_results() -> None:
+    quiet = Row("case", "msg/s", Sample(1, others_share=0.1), Sample(1))
+    disturbed = Row("case", "msg/s", Sample(1), Sample(1, others_share=0.6))
+    assert "measure again" not in Report(3, "Kafka", [], [quiet]).markdown()
+    assert "1 cases ran while other processes" in Report(3, "Kafka", [], [quiet, disturbed]).markdown()
+
+
 def test_a_row_tells_the_disturbance_of_either_side() -> None:
     disturbed = Row("case", "msg/s", Sample(1, others_share=0.1), Sample(1, others_share=0.6))
     assert disturbed.others_share == 0.6
