@@ -110,7 +110,8 @@ class Report:
         count = sum(row.others_share > OTHERS_SHARE_MAX for row in self.rows)
         if not count:
             return ""
-        return f"{count} cases ran while other processes used over {OTHERS_SHARE_MAX:.0%} of a core: measure again."
+        share = f"{OTHERS_SHARE_MAX:.0%}"
+        return f"{count} cases ran while other processes used over {share} of a core: measure again."
 
     def print(self, console: Console) -> None:
         table = Table(*HEADERS, title=self.tally())
