@@ -1,0 +1,1 @@
+"""Bytes from anybody: round trips by Hypothesis, mutated frames, and every API of every version without a socket."""

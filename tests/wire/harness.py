@@ -1,0 +1,302 @@
+"""A whole broker without sockets, threads or a clock: frames in, frames out, every effect run at once.
+
+The store is a dictionary; fsyncs run when `settle` is called, unless the test holds them back; time moves
+when the test says so.
+
+**Invariant:** after `ask` returns, nothing the broker asked for is left undone but what the test holds.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from struct import Struct
+from typing import Any
+from uuid import UUID
+
+from kio.index import load_payload_module, load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from tidelog.base.config import BrokerSettings
+from tidelog.base.files import DiskDirectory, FileSlice
+from tidelog.broker.broker import Broker, Removal
+from tidelog.cluster.store import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Done,
+    Multi,
+    Node,
+    Operation,
+    Outcome,
+    ReadTree,
+    Refused,
+    StoreReply,
+    StoreRequest,
+    Tree,
+    Write,
+)
+from tidelog.handlers.table import APIS, dispatch
+from tidelog.log.directory import LogDirectory
+from tidelog.log.log import FlushJob
+from tidelog.log.recovery import Recovery, open_log
+from tidelog.protocol.connection import Answer, Connection
+from tidelog.protocol.messages import make
+from tidelog.protocol.records import build_batch
+from tidelog.replication.partition import Partition
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR = 0, 1, 2, 3, 10
+API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 18, 19, 20, 22, 23
+FRAME_SIZE_MAX = 100 * 1024 * 1024
+START_MS = 1_700_000_000_000
+_HEADER = Struct(">hhih")
+_FLEXIBLE = {api.key: api.flexible_version for api in APIS}
+
+
+class MemoryStore:
+    """The tree in a dictionary."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+
+    def perform(self, action: ReadTree | Multi) -> Outcome:
+        if isinstance(action, ReadTree):
+            return Tree(dict(self._nodes))
+        nodes = dict(self._nodes)
+        for place, operation in enumerate(action.operations):
+            if not self._apply(nodes, operation):
+                return Refused(place, f"{operation.path} is not as it should be")
+        self._nodes = nodes
+        return Done()
+
+    def _apply(self, nodes: dict[str, Node], operation: Operation) -> bool:
+        known = nodes.get(operation.path)
+        if isinstance(operation, Create):
+            nodes[operation.path] = Node(operation.data, 0)
+            return known is None
+        if known is None or operation.version not in (ANY_VERSION, known.version):
+            return False
+        if isinstance(operation, Write):
+            nodes[operation.path] = Node(operation.data, known.version + 1)
+        elif not isinstance(operation, Check):
+            del nodes[operation.path]
+        return True
+
+    def forget_sessions(self) -> None:
+        for path in [path for path in self._nodes if path.startswith("/brokers/ids/")]:
+            del self._nodes[path]
+
+
+class Harness:
+    """One broker; `ask` is a request with its answer, `send` and `answers` are the two halves of it."""
+
+    def __init__(self, directory: Path, **properties: str) -> None:
+        self.path = directory
+        self.store = MemoryStore()
+        self._properties = {name.replace("_", "."): value for name, value in properties.items()}
+        self._entropy_count = 0
+        self._correlation_id = 0
+        self.holds_store = False
+        self.holds_flushes = False
+        self.held_requests: list[StoreRequest] = []
+        self.held_flushes: list[tuple[Partition, FlushJob]] = []
+        self.removals: list[Removal] = []
+        self.start()
+
+    def start(self) -> None:
+        self.store.forget_sessions()
+        log_directory = LogDirectory(DiskDirectory(str(self.path)))
+        self.broker = Broker(BrokerSettings(self._properties), [log_directory], self._entropy)
+        self.broker.set_time(START_MS, 0)
+        self.connection = Connection(FRAME_SIZE_MAX)
+        self.broker.start("127.0.0.1", 9092)
+        self.settle()
+        assert self.broker.is_serving
+
+    def _entropy(self, size: int) -> bytes:
+        self._entropy_count += 1
+        return self._entropy_count.to_bytes(size, "big")
+
+    # Effects and time.
+
+    def settle(self) -> None:
+        broker = self.broker
+        broker.waiting.wake()
+        while broker.effects or broker.flushes:
+            effects, broker.effects = broker.effects, []
+            flushes, broker.flushes = broker.flushes, []
+            for effect in effects:
+                if isinstance(effect, Removal):
+                    self.removals.append(effect)
+                elif self.holds_store:
+                    self.held_requests.append(effect)
+                else:
+                    broker.on_store_reply(StoreReply(effect.ticket, self.store.perform(effect.action)))
+            for partition, job in flushes:
+                self._flush(partition, job)
+            broker.waiting.wake()
+
+    def _flush(self, partition: Partition, job: FlushJob) -> None:
+        if self.holds_flushes:
+            self.held_flushes.append((partition, job))
+            return
+        job.run()
+        self.broker.on_flushed(partition, None)
+
+    def release_store(self) -> None:
+        held, self.held_requests = self.held_requests, []
+        self.holds_store = False
+        for request in held:
+            self.broker.on_store_reply(StoreReply(request.ticket, self.store.perform(request.action)))
+        self.settle()
+
+    def release_flushes(self) -> None:
+        held, self.held_flushes = self.held_flushes, []
+        self.holds_flushes = False
+        for partition, job in held:
+            self._flush(partition, job)
+        self.settle()
+
+    def advance(self, milliseconds: int) -> None:
+        broker = self.broker
+        broker.set_time(broker.now_ms + milliseconds, broker.uptime_ms + milliseconds)
+        broker.tick()
+        self.settle()
+
+    # Requests.
+
+    def send_frame(self, frame: bytes | bytearray) -> None:
+        """Dispatch one frame without its size prefix; MalformedRequest if the connection would be closed."""
+        dispatch(self.broker, self.connection, memoryview(bytearray(frame)))
+        self.settle()
+
+    def answers(self) -> list[bytes]:
+        """The frames that are ready to be sent, records read from their files."""
+        output, self.connection.output = self.connection.output, []
+        return [joined(answer) for answer in output]
+
+    def send(self, api_key: int, version: int, **values: Any) -> None:
+        self._correlation_id += 1
+        self.send_frame(request_frame(api_key, version, self._correlation_id, **values))
+
+    def ask(self, api_key: int, version: int, **values: Any) -> Any:
+        """The answer that must be there at once, decoded by kio."""
+        self.send(api_key, version, **values)
+        return self.answer(api_key, version)
+
+    def answer(self, api_key: int, version: int) -> Any:
+        (frame,) = self.answers()
+        return decode_answer(api_key, version, frame, self._correlation_id)
+
+    # Shorthands.
+
+    def create_topic(self, name: str, partitions: int = 1, **config: str) -> bytes:
+        """The new topic's id."""
+        part = parts(CREATE_TOPICS, 7)
+        topic = part.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=-1,
+            assignments=(),
+            configs=tuple(
+                part.CreatableTopicConfig(name=key.replace("_", "."), value=value)
+                for key, value in config.items()
+            ),
+        )
+        answer = self.ask(CREATE_TOPICS, 7, topics=(topic,), timeout=seconds(1), validate_only=False)
+        assert answer.topics[0].error_code == 0, answer
+        uuid: UUID = answer.topics[0].topic_id
+        return uuid.bytes
+
+    def partition(self, topic: str, index: int = 0) -> Partition:
+        partitions = self.broker.partitions.of(topic)
+        assert partitions is not None
+        return partitions[index]
+
+    def check_logs(self) -> dict[str, int]:
+        """Reopen every partition as after a crash: all must be whole. The end offset of each."""
+        ends = {}
+        for partition in self.broker.partitions.all():
+            folder = DiskDirectory(str(self.path)).folder(f"{partition.topic}-{partition.index}")
+            log, report = open_log(folder, partition.log.settings, START_MS)
+            assert (report.cut_bytes, report.problems) == (0, []), report
+            assert isinstance(report, Recovery)
+            assert log.end_offset == partition.log.end_offset
+            ends[f"{partition.topic}-{partition.index}"] = log.end_offset
+            log.close(clean=False)
+        return ends
+
+
+@contextmanager
+def other_connection(harness: Harness) -> Iterator[Connection]:
+    """Talk to the broker as somebody else for a while."""
+    mine = harness.connection
+    harness.connection = Connection(FRAME_SIZE_MAX)
+    try:
+        yield harness.connection
+    finally:
+        harness.connection = mine
+
+
+def seconds(count: float) -> timedelta:
+    return timedelta(seconds=count)
+
+
+def parts(api_key: int, version: int) -> Any:
+    """The classes a request of that version is made of; fields it does not have are left out."""
+    module = load_payload_module(api_key, version, EntityType.request)
+
+    class Parts:
+        def __getattr__(self, name: str) -> Any:
+            return lambda **values: make(getattr(module, name), **values)
+
+    return Parts()
+
+
+def request_frame(api_key: int, version: int, correlation_id: int, /, **values: Any) -> bytes:
+    """A request with its header, without the size prefix."""
+    entity = make(load_request_schema(api_key, version), **values)
+    return frame_head(api_key, version, correlation_id) + encode(entity)
+
+
+def frame_head(api_key: int, version: int, correlation_id: int, client_id: bytes = b"tester") -> bytes:
+    head = _HEADER.pack(api_key, version, correlation_id, len(client_id)) + client_id
+    return head + b"\0" if version >= _FLEXIBLE.get(api_key, 0) else head
+
+
+def encode(entity: Any) -> bytes:
+    out = io.BytesIO()
+    entity_writer(type(entity))(out, entity)
+    return out.getvalue()
+
+
+def joined(answer: Answer) -> bytes:
+    pieces = answer if isinstance(answer, list) else [answer]
+    data = b""
+    for piece in pieces:
+        data += piece.read() if isinstance(piece, FileSlice) else piece
+        if isinstance(piece, FileSlice):
+            piece.release()
+    return data
+
+
+def decode_answer(api_key: int, version: int, frame: bytes, correlation_id: int) -> Any:
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert int.from_bytes(frame[4:8], "big") == correlation_id
+    schema = load_response_schema(api_key, version)
+    position = 8
+    if schema.__flexible__ and api_key != API_VERSIONS:
+        assert frame[8] == 0
+        position = 9
+    entity, size = entity_reader(schema)(frame[position:], 0)
+    assert size == len(frame) - position
+    return entity
+
+
+def batch_of(count: int = 1, value: bytes = b"value", **fields: Any) -> bytearray:
+    timestamp = fields.pop("timestamp", START_MS)
+    return build_batch([(b"key", value, (), timestamp + place) for place in range(count)], **fields)

@@ -1,0 +1,123 @@
+"""The byte stream of a client: however it is cut up, the same frames come out, and the answers keep their order."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidelog.base.limits import FRAME_GROWTH_SIZE
+from tidelog.protocol.connection import FRAME_SIZE_MIN, Connection
+from tidelog.protocol.errors import MalformedRequest
+
+_SIZE = Struct(">i")
+FRAME_SIZE_MAX = 4 * FRAME_GROWTH_SIZE
+FRAMES = st.lists(st.binary(min_size=FRAME_SIZE_MIN, max_size=40), max_size=12)
+
+
+def stream_of(frames: list[bytes]) -> bytes:
+    return b"".join(_SIZE.pack(len(frame)) + frame for frame in frames)
+
+
+def feed(connection: Connection, data: bytes, shared: bytearray) -> list[bytes]:
+    """Bring `data` in as a socket would: into the frame's own buffer where there is one, else the shared."""
+    frames: list[bytes] = []
+    while data:
+        target = connection.receive_target()
+        if target is not None:
+            size = min(len(target), len(data))
+            target[:size] = data[:size]
+            frame = connection.received_in_target(size)
+            frames += [] if frame is None else [bytes(frame)]
+        else:
+            size = min(len(shared), len(data))
+            shared[:size] = data[:size]
+            frames += map(bytes, connection.receive(memoryview(shared)[:size]))
+            shared[:] = b"\xee" * len(shared)  # the next reader of the shared buffer overwrites it
+        data = data[size:]
+    return frames
+
+
+@settings(max_examples=200, deadline=None)
+@given(FRAMES, st.lists(st.integers(1, 30), min_size=1), st.integers(1, 64))
+def test_any_splitting_of_a_stream_gives_the_same_frames(
+    frames: list[bytes], sizes: list[int], shared_size: int
+) -> None:
+    connection = Connection(FRAME_SIZE_MAX)
+    stream = stream_of(frames)
+    shared = bytearray(shared_size)
+    received: list[bytes] = []
+    position = turn = 0
+    while position < len(stream):
+        size = sizes[turn % len(sizes)]
+        received += feed(connection, stream[position : position + size], shared)
+        position += size
+        turn += 1
+    assert received == frames
+    assert connection.buffered_size == 0
+
+
+@pytest.mark.parametrize("size", [FRAME_GROWTH_SIZE - 4, FRAME_GROWTH_SIZE, 3 * FRAME_GROWTH_SIZE + 7])
+def test_a_frame_larger_than_every_buffer_arrives_whole(size: int) -> None:
+    connection = Connection(FRAME_SIZE_MAX)
+    frame = bytes(range(256)) * (size // 256 + 1)
+    frame = frame[:size]
+    received = feed(connection, stream_of([frame, b"12345678"]), bytearray(100_000))
+    assert received == [frame, b"12345678"]
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=20))
+def test_sizes_outside_the_limits_are_refused(size: int, rest: bytes) -> None:
+    connection = Connection(FRAME_SIZE_MAX)
+    data = memoryview(_SIZE.pack(size) + rest)
+    if FRAME_SIZE_MIN <= size <= FRAME_SIZE_MAX:
+        assert connection.receive(data) == ([rest[:size]] if size <= len(rest) else [])
+    else:
+        with pytest.raises(MalformedRequest):
+            connection.receive(data)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(FRAME_SIZE_MIN, FRAME_SIZE_MAX), st.integers(1, 60_000), st.integers(1, 30))
+def test_memory_is_bounded_by_what_arrived(size: int, piece: int, count: int) -> None:
+    connection = Connection(FRAME_SIZE_MAX)
+    shared = bytearray(65_536)
+    arrived = 0
+    feed(connection, _SIZE.pack(size), shared)
+    for _ in range(count):
+        wanted = min(piece, size - arrived)
+        feed(connection, bytes(wanted), shared)
+        arrived += wanted
+        assert connection.buffered_size <= max(FRAME_GROWTH_SIZE, 2 * (arrived + 4))
+
+
+@given(st.lists(st.sampled_from(["answer", "hold", "none"]), max_size=30), st.randoms(use_true_random=False))
+def test_answers_leave_in_order_whatever_the_order_of_fills(kinds: list[str], random: object) -> None:
+    connection = Connection(FRAME_SIZE_MAX)
+    held = []
+    for number, kind in enumerate(kinds):
+        answer = str(number).encode()
+        if kind == "answer":
+            connection.answer(answer)
+        else:
+            held.append((connection.hold(), answer if kind == "hold" else None))
+    random.shuffle(held)  # type: ignore[attr-defined]
+    for slot, filled in held:
+        connection.fill(slot, filled)
+        done = [int(bytes(answer)) for answer in connection.output if not isinstance(answer, list)]
+        assert done == sorted(done)
+    expected = [str(number).encode() for number, kind in enumerate(kinds) if kind != "none"]
+    assert connection.output == expected
+    assert connection.waiting_count == 0
+
+
+def test_nothing_overtakes_a_held_request() -> None:
+    connection = Connection(FRAME_SIZE_MAX)
+    slot = connection.hold()
+    connection.answer(b"second")
+    assert connection.output == []
+    assert connection.waiting_count == 2
+    connection.fill(slot, b"first")
+    assert connection.output == [b"first", b"second"]
