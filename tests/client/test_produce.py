@@ -1,3 +1,5 @@
+"""Produce at the client's end, held against the broker's."""
+
 from __future__ import annotations
 
 from typing import Any

@@ -1,3 +1,5 @@
+"""The codecs, held against other implementations, against damage and against bombs."""
+
 from __future__ import annotations
 
 import gzip

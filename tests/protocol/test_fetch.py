@@ -1,3 +1,5 @@
+"""Fetch at the broker's end, held against kio in every version and against damaged bytes."""
+
 from __future__ import annotations
 
 import tracemalloc
@@ -322,3 +324,12 @@ def test_records_given_as_bytes_are_not_copied(version: int) -> None:
     pieces = encode_fetch(version, 1, 0, 0, 0, [(topic, [FetchedPartition(0, records=raw)])])
     assert any(piece is raw for piece in pieces)
     assert all(pieces)
+
+
+def test_tagged_fields_say_their_sizes() -> None:
+    """kio does not look at them, other readers skip by them."""
+    partition = FetchedPartition(0, diverging_epoch=(5, 6), leader_id=2, leader_epoch=3)
+    frame = joined(encode_fetch(16, 1, 0, 0, 0, [(bytes(16), [partition])]))
+    diverging = b"\0\x0d" + b"\0\0\0\5" + bytes(7) + b"\6\0"
+    leader = b"\1\x09" + b"\0\0\0\2\0\0\0\3\0"
+    assert frame.endswith(b"\2" + diverging + leader + b"\0\0")

@@ -1,3 +1,5 @@
+"""Records in a batch, held against Kafka's own bytes, another client and damage."""
+
 from __future__ import annotations
 
 import struct
@@ -102,6 +104,8 @@ def test_another_client_reads_the_same_records(plain: Plain, codec: int) -> None
 @settings(max_examples=60, deadline=None)
 def test_records_of_another_client_are_read(plain: Plain, codec: int) -> None:
     builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 10**7)
+    # That builder takes a first timestamp of -1 for none yet.
+    plain = [(key, value, headers, max(timestamp, 0)) for key, value, headers, timestamp in plain]
     for offset, (key, value, headers, timestamp) in enumerate(plain):
         builder.append(offset, timestamp, key, value, headers)
     assert [

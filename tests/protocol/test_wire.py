@@ -1,3 +1,5 @@
+"""The primitives: what was written reads back, and no bad byte gets through or costs memory."""
+
 from __future__ import annotations
 
 import tracemalloc
