@@ -139,6 +139,10 @@ class Broker:
         except DirectoryFailed as failed:
             self.fail_directory(failed.directory, failed.error)
             return False
+        for directory, name in self.partitions.take_strays():
+            self.effects.append(Removal(directory, [name], self.uptime_ms))
+        for partition in self.partitions.of(topic.topic_id) or ():
+            self.maybe_flush(partition)
         return True
 
     # The store: requests out, replies in.

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Sequence
 
 from tidelog.base.config import BrokerSettings, TopicSettings
 from tidelog.base.files import Directory
+from tidelog.cluster.controller import encode_id
 from tidelog.cluster.image import TopicFacts
 from tidelog.log.directory import PARTITION_METADATA, LogDirectory, deleted_folder_name, folder_name
 from tidelog.log.recovery import open_log
@@ -35,6 +35,8 @@ class Partitions:
         self.directories = list(directories)
         self._by_topic: dict[str | bytes, list[Partition]] = {}
         self._timed_flush: dict[Partition, None] = {}
+        self._strays: list[tuple[Directory, str]] = []
+        self._unsynced: dict[str, LogDirectory] = {}  # directories with folders that were just made
 
     def of(self, topic: str | bytes) -> list[Partition] | None:
         """The partitions of a topic, by name or by id."""
@@ -56,7 +58,7 @@ class Partitions:
         """Check that the directories are ours; whether all of them were closed cleanly."""
         clean = [directory.peek_clean() for directory in self.directories]
         for directory in self.directories:
-            directory.open(cluster_id, self._node_id, urlsafe_b64encode(entropy(16)).decode().rstrip("="))
+            directory.open(cluster_id, self._node_id, encode_id(entropy(16)))
         return all(clean)
 
     def open_topic(self, topic: TopicFacts, now_ms: int) -> list[str]:
@@ -72,8 +74,23 @@ class Partitions:
                 self._timed_flush[partition] = None
             opened.append(partition)
             events += found
+        self._sync_directories()
         self._by_topic[topic.name] = self._by_topic[topic.topic_id] = opened
         return events
+
+    def take_strays(self) -> list[tuple[Directory, str]]:
+        """Folders of deleted topics that were in the way, renamed, to be removed."""
+        strays, self._strays = self._strays, []
+        return strays
+
+    def _sync_directories(self) -> None:
+        """New folders are durable before anything in them is acknowledged."""
+        while self._unsynced:
+            _, home = self._unsynced.popitem()
+            try:
+                home.directory.sync()
+            except OSError as error:
+                raise DirectoryFailed(home, error) from error
 
     def _open_partition(
         self, topic: TopicFacts, index: int, settings: TopicSettings, now_ms: int
@@ -95,19 +112,21 @@ class Partitions:
         settings: TopicSettings,
         now_ms: int,
     ) -> tuple[Partition, list[str]]:
+        own = f"version: 0\ntopic_id: {encode_id(topic.topic_id)}".encode()
         folder = home.directory.folder(name)
+        found = folder.read_whole(PARTITION_METADATA)
+        if found is not None and found.strip() != own:  # a topic of that name that was deleted
+            stray = deleted_folder_name(topic.name, index, topic.topic_id)
+            home.directory.rename(name, stray)
+            self._strays.append((home.directory, stray))
+            folder, found = home.directory.folder(name), None
         key = (topic.name, index)
-        log, report = open_log(
-            folder,
-            settings,
-            now_ms,
-            home.recovery_points.get(key, 0),
-            home.start_offsets.get(key, 0),
-            home.was_clean,
-        )
-        if not folder.exists(PARTITION_METADATA):
-            text = f"version: 0\ntopic_id: {urlsafe_b64encode(topic.topic_id).decode().rstrip('=')}"
-            folder.replace_whole(PARTITION_METADATA, text.encode(), durable=False)
+        # Taken, not read: a topic of that name that is made later begins with nothing.
+        recovery_point, start_offset = home.recovery_points.pop(key, 0), home.start_offsets.pop(key, 0)
+        log, report = open_log(folder, settings, now_ms, recovery_point, start_offset, home.was_clean)
+        if found is None:
+            folder.replace_whole(PARTITION_METADATA, own, durable=False)
+            self._unsynced[home.path] = home
         events = [f"{name}: {problem}" for problem in report.problems]
         return Partition(topic.name, topic.topic_id, index, log, home), events
 

@@ -27,6 +27,7 @@ TOPIC_IDS_VERSION = 13
 HINTS_VERSION = 16
 Wanted = list[tuple[TopicKey, FetchPartition, Partition | None]]
 
+_STORAGE = int(ErrorCode.kafka_storage_error)
 _NOT_LEADER = int(ErrorCode.not_leader_or_follower)
 
 
@@ -118,13 +119,17 @@ class Reading:
         if self._fetch.replica_id >= 0:
             return FetchedPartition(asked.index, _NOT_LEADER)  # nobody follows a single broker
         size = max(min(asked.max_bytes, left), 0)
-        read = partition.read(
-            asked.fetch_offset,
-            size,
-            self._fetch.isolation_level,
-            asked.current_leader_epoch,
-            at_least_one=self._size == 0,
-        )
+        try:
+            read = partition.read(
+                asked.fetch_offset,
+                size,
+                self._fetch.isolation_level,
+                asked.current_leader_epoch,
+                at_least_one=self._size == 0,
+            )
+        except OSError as failure:
+            self._broker.fail_directory(partition.directory, failure)
+            return FetchedPartition(asked.index, _STORAGE)
         fetched = FetchedPartition(
             asked.index,
             read.error_code,

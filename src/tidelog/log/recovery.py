@@ -107,6 +107,9 @@ class _Opening:
         if not self._is_clean:
             log.end_offset = log.bases[scan_from]
             self._scan_segments(scan_from)
+            if log.end_offset > log.bases[0]:
+                log.write_snapshot()
+        self._drop_old_snapshots()
         log.epochs.cut_end(log.end_offset)
 
     def restart_at(self, start_offset: int) -> None:
@@ -136,6 +139,12 @@ class _Opening:
     def _drop_snapshots_above(self, offset_max: int) -> None:
         for offset in self._snapshot_offsets():
             if offset > offset_max:
+                self._directory.remove(file_name(offset, SNAPSHOT_SUFFIX))
+
+    def _drop_old_snapshots(self) -> None:
+        """Kept are those that a segment begins with, and the one at the end of the log."""
+        for offset in self._snapshot_offsets():
+            if offset not in self.log.bases and offset != self.log.end_offset:
                 self._directory.remove(file_name(offset, SNAPSHOT_SUFFIX))
 
     def _load_snapshot(self, offset_max: int) -> int:

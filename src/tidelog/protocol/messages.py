@@ -32,9 +32,7 @@ def decode_request(api_key: int, version: int, data: Buffer, position: int) -> A
     """The request body that begins at `position` and ends where `data` ends."""
     message = load_request_schema(api_key, version)
     body = bytes(memoryview(data)[position:])
-    end = check_shape(message, body, 0)
-    if end != len(body):
-        raise MalformedRequest(f"{len(body) - end} bytes too many")
+    check_shape(message, body, 0)  # bytes behind the message are let be, as Kafka does: librdkafka sends some
     try:
         return entity_reader(message)(body, 0)[0]
     except (SerialError, ValueError, TypeError, OverflowError) as error:

@@ -93,6 +93,7 @@ class Partition:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.in_sync_replicas = in_sync_replicas
+        self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
         self.maybe_advance()
 
     def become_offline(self) -> None:
@@ -166,7 +167,7 @@ class Partition:
 
     def begin_flush(self) -> FlushJob | None:
         """The next fsync, unless one is under way: whoever comes meanwhile shares the one after it (L6)."""
-        if self._flush_job is not None or not self.is_flush_wanted:
+        if self._flush_job is not None or not self.is_flush_wanted or self.role is not Role.LEADER:
             return None
         self.is_flush_wanted = False
         self._unflushed_count = 0

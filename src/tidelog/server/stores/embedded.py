@@ -98,14 +98,17 @@ def _perform(connection: sqlite3.Connection, request: StoreRequest) -> Outcome:
         return _read_tree(connection, action.path)
     assert isinstance(action, Multi)
     connection.execute("BEGIN IMMEDIATE")
-    for place, operation in enumerate(action.operations):
-        try:
-            _apply(connection, operation)
-        except _Refusal as refusal:
+    try:
+        for place, operation in enumerate(action.operations):
+            try:
+                _apply(connection, operation)
+            except _Refusal as refusal:
+                return Refused(place, str(refusal))
+        connection.execute("COMMIT")
+        return Done()
+    finally:
+        if connection.in_transaction:
             connection.execute("ROLLBACK")
-            return Refused(place, str(refusal))
-    connection.execute("COMMIT")
-    return Done()
 
 
 def _read_tree(connection: sqlite3.Connection, path: str) -> Tree:
