@@ -1,1 +1,1 @@
-"""Bytes from anybody: round trips by Hypothesis, mutated frames, and every API of every version without a socket."""
+"""Bytes from anybody: round trips by Hypothesis, mutated frames, every API and version without a socket."""

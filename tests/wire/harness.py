@@ -144,8 +144,12 @@ class Harness:
         if self.holds_flushes:
             self.held_flushes.append((partition, job))
             return
-        job.run()
-        self.broker.on_flushed(partition, None)
+        error: OSError | None = None
+        try:
+            job.run()
+        except OSError as failure:
+            error = failure
+        self.broker.on_flushed(partition, error)
 
     def release_store(self) -> None:
         held, self.held_requests = self.held_requests, []

@@ -1,4 +1,4 @@
-"""The byte stream of a client: however it is cut up, the same frames come out, and the answers keep their order."""
+"""The byte stream of a client: however it is cut up, the same frames come out, answers keep their order."""
 
 from __future__ import annotations
 

@@ -233,7 +233,8 @@ class Broker:
 
     def on_flushed(self, partition: Partition, error: OSError | None) -> None:
         """An fsync has ended. If it failed, nothing it covered is ever acknowledged (L10)."""
-        if error is not None:
+        # A topic's folder is renamed when it is deleted; an fsync that no longer finds it says nothing.
+        if error is not None and partition.role is not Role.DELETED:
             self.fail_directory(partition.directory, error)
             return
         partition.on_flushed(self.now_ms)

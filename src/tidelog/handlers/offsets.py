@@ -12,6 +12,16 @@ from tidelog.protocol.errors import CorruptBatch, ErrorCode
 from tidelog.replication.partition import READ_COMMITTED, Partition
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
+# The version from which on each special timestamp may be asked for.
+_FIRST_VERSIONS = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_NEVER = 2**15
 _NOWHERE = (-1, -1, UNDEFINED_EPOCH)
 _ZERO = timedelta(0)
 
@@ -44,6 +54,8 @@ def _list_one(
     timestamp, offset, epoch = _NOWHERE
     if partition is not None:
         error = partition.error_code or partition.check_epoch(getattr(ask, "current_leader_epoch", -1))
+        if ask.timestamp < 0 and request.version < _FIRST_VERSIONS.get(ask.timestamp, _NEVER):
+            error = ErrorCode.unsupported_version
         if not error:
             try:
                 timestamp, offset, epoch = _find(partition, ask.timestamp, isolation, replica_id)
@@ -72,8 +84,10 @@ def _find(partition: Partition, timestamp: int, isolation: int, replica_id: int)
         return -1, log.start_offset, log.epochs.at(log.start_offset)
     if timestamp == MAX_TIMESTAMP:
         found = log.find_max_timestamp()
+        if found is not None and found.offset >= bound:
+            return _NOWHERE
     elif timestamp < 0:
-        return _NOWHERE
+        return _NOWHERE  # of tiered storage
     else:
         found = log.find_timestamp(timestamp, bound)
     return (*found, log.epochs.at(found.offset)) if found is not None else _NOWHERE

@@ -6,6 +6,7 @@ hears that it is gone.
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from tidelog.handlers.uuids import to_bytes, to_uuid
 from tidelog.protocol.errors import ErrorCode
 
 _ZERO = timedelta(0)
+_MESSAGE_LENGTH_MAX = 1_000  # messages quote what the client sent, and that may be 32 KB long
 
 
 class Problem(NamedTuple):
@@ -39,13 +41,13 @@ def handle_create_topics(broker: Broker, request: Request) -> Result:
     *Versions*: 4 takes -1 for the broker's defaults; 5 is flexible and tells the settings; 7 adds the id.
     """
     asked = request.decode()
-    names = [topic.name for topic in asked.topics]
+    counts = Counter(topic.name for topic in asked.topics)
     results: dict[str, Any] = {}
     plans: dict[str, Plan] = {}
     for topic in asked.topics:
         plan = (
             Problem(ErrorCode.invalid_request, "Duplicate topic name.")
-            if names.count(topic.name) > 1
+            if counts[topic.name] > 1
             else _plan(broker, topic, request.version)
         )
         if isinstance(plan, Problem):
@@ -160,7 +162,7 @@ def _refused(request: Request, name: str, problem: Problem) -> Any:
         name=name,
         topic_id=None,
         error_code=problem.error,
-        error_message=problem.message,
+        error_message=problem.message[:_MESSAGE_LENGTH_MAX],
         num_partitions=-1,
         replication_factor=-1,
         configs=None if request.version >= 5 else (),

@@ -246,9 +246,12 @@ def _encode_one(
 ) -> bytes:
     frame = _frames[version].get(topic)
     if frame is None:
-        if len(_frames[version]) >= _FRAMES_CACHED_MAX:
-            _frames[version].clear()
-        frame = _frames[version][topic] = _OneFrame(version, topic)
+        frame = _OneFrame(version, topic)
+        # Kept for topics that exist: names that do not can be made up without end, of 32 KB each.
+        if not one.error_code:
+            if len(_frames[version]) >= _FRAMES_CACHED_MAX:
+                _frames[version].clear()
+            _frames[version][topic] = frame
     if frame.has_log_start:
         return frame.pack(
             frame.size,
