@@ -47,9 +47,19 @@ class Site:
     def spawn(self) -> RunningBroker:
         with open(self.directory / "output.txt", "ab") as output:
             process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.directory
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self.directory,
+                env=_plain_environment(),
             )
         return RunningBroker(self, process)
+
+
+def _plain_environment() -> dict[str, str]:
+    """As a user has it: Python may keep what it compiled, as Java keeps its archives of classes."""
+    return {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
 
 
 class Peer(Protocol):
