@@ -50,37 +50,30 @@ def test_sigterm_under_load_is_a_clean_end(tmp_path: Path) -> None:
         assert findings.is_clean, findings
 
 
-def test_a_start_after_a_clean_end_scans_nothing(tmp_path: Path) -> None:
-    """Shown by a bit that flipped meanwhile: a scan would find it and cut there."""
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_start_scans_nothing_after_a_clean_end_and_everything_after_a_kill(
+    tmp_path: Path, end: str
+) -> None:
+    """Shown by a bit that flipped meanwhile: whoever scans finds it and cuts there."""
     with BrokerProcess(tmp_path, SETTINGS) as broker:
-        with Load(broker.bootstrap_servers, "clean", 1, {"idempotent": IDEMPOTENT}) as load:
+        with Load(broker.bootstrap_servers, "scanned", 1, {"idempotent": IDEMPOTENT}) as load:
             load.resume()
-            load.await_acknowledged(500)
+            load.await_acknowledged(600)
             load.finish()
-        expected = load.acknowledged_count
-        assert broker.stop() == 0
-        segment = active_segment(tmp_path / "data" / "clean-0")
-        _flip_bit(segment, batches_of(segment)[-1].end_position - 1)
+        broker.stop() if end == "stop" else broker.kill()
+        segment = active_segment(tmp_path / "data" / "scanned-0")
+        hit = batches_of(segment)[1]
+        flip_bit(segment, hit.end_position - 1)
         broker.start()
-        reader = open_reader(broker.bootstrap_servers)
-        assert end_offset(reader, "clean", 0) == expected
-        reader.close()
+        expected = load.acknowledged_count if end == "stop" else hit.base_offset
+        assert log_end(broker, "scanned") == expected
 
 
-def test_a_start_after_a_kill_does_scan(tmp_path: Path) -> None:
-    """The counterpart that shows that the flipped bit of the test above would be found."""
-    with BrokerProcess(tmp_path, SETTINGS) as broker:
-        with Load(broker.bootstrap_servers, "killed", 1, {"idempotent": IDEMPOTENT}) as load:
-            load.resume()
-            load.await_acknowledged(500)
-            load.finish()
-        broker.kill()
-        segment = active_segment(tmp_path / "data" / "killed-0")
-        last = batches_of(segment)[-1]
-        _flip_bit(segment, last.end_position - 1)
-        broker.start()
-        reader = open_reader(broker.bootstrap_servers)
-        assert end_offset(reader, "killed", 0) == last.base_offset
+def log_end(broker: BrokerProcess, topic: str) -> int:
+    reader = open_reader(broker.bootstrap_servers)
+    try:
+        return end_offset(reader, topic, 0)
+    finally:
         reader.close()
 
 
@@ -100,7 +93,7 @@ def test_a_second_process_on_the_same_directory_is_refused(tmp_path: Path) -> No
             assert check_topic(first.bootstrap_servers, load).is_clean
 
 
-def _flip_bit(path: Path, position: int) -> None:
+def flip_bit(path: Path, position: int) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 0x10
     path.write_bytes(data)

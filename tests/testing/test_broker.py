@@ -29,7 +29,14 @@ def send(broker: Broker, *values: str) -> None:
 
 
 def read(broker: Broker, count: int) -> list[str]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "log_level": 0})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "g",
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
     try:
         consumer.assign([TopicPartition("t", 0, 0)])
         messages = consumer.consume(count, TIMEOUT_S)

@@ -160,9 +160,8 @@ def _kill_and_restart(broker: BrokerProcess, progress: Progress, acknowledged: i
 
 def _open_producer(broker: BrokerProcess) -> Producer:
     settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
-    made = AdminClient(settings).create_topics(
-        [NewTopic(TOPIC, PARTITIONS, 1)], request_timeout=ANSWER_TIMEOUT_S
-    )
+    admin = AdminClient(settings)
+    made = admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)], request_timeout=ANSWER_TIMEOUT_S)
     made[TOPIC].result()
     quick = {
         "reconnect.backoff.ms": 50,
@@ -176,7 +175,14 @@ def _open_producer(broker: BrokerProcess) -> Producer:
 def _read_back(broker: BrokerProcess, progress: Progress, ledger: Ledger) -> Tally:
     """Everything in the topic, to the ends that it had when reading began."""
     tally = Tally(ledger)
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": TOPIC, "log_level": 0})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": TOPIC,
+            "enable.auto.commit": False,
+            "log_level": 0,
+        }
+    )
     ends = {}
     for number in range(PARTITIONS):
         low, ends[number] = consumer.get_watermark_offsets(
