@@ -10,7 +10,7 @@ recovery point.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
 from tidelog.base.config import TopicSettings
@@ -75,6 +75,7 @@ class _Opening:
         self._is_clean = is_clean
         self._sizes: dict[str, int] = {}
         self._replay_from = 0
+        self._is_dense = True  # no scanned segment has lost records to compaction
 
     def load_segments(self, start_offset: int) -> None:
         tidy_leftovers(self._directory)
@@ -87,7 +88,10 @@ class _Opening:
                 self.log.aborted[base] = AbortedIndex(self._directory, base)
         if not bases:
             self.log.add_segment(start_offset, 0, self._now_ms)
-        self.log.epochs.load()
+        if not self.log.epochs.load():
+            for segment in self.log.segments:
+                for batch in walk_headers(segment.file, 0, segment.size):
+                    self.log.epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
 
     def recover(self) -> None:
         log = self.log
@@ -130,7 +134,8 @@ class _Opening:
         return scan.problem is None and self.log.end_offset == self._recovery_point
 
     def _first_unflushed(self) -> int:
-        return max(bisect_right(self.log.bases, self._recovery_point) - 1, 0)
+        """Of a segment that ends at the recovery point the records were flushed, perhaps not the indexes."""
+        return max(bisect_left(self.log.bases, self._recovery_point) - 1, 0)
 
     def _snapshot_offsets(self) -> list[int]:
         found = (offset_in_name(name, SNAPSHOT_SUFFIX) for name in self._sizes)
@@ -185,6 +190,8 @@ class _Opening:
         for batch, _ in scan.batches():
             self._index(segment, batch)
         segment.seal()
+        for file in segment.open_files():
+            file.sync()
         if scan.problem:
             self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)}: {scan.problem}")
 
@@ -206,15 +213,25 @@ class _Opening:
         log = self.log
         for place in range(first, len(log.segments)):
             segment = log.segments[place]
-            if segment.base_offset < log.end_offset:
-                self._drop_from(place, f"segment {segment.base_offset} begins below {log.end_offset}")
+            if segment.base_offset < log.end_offset or (place > first and self._is_gap(segment)):
+                self._drop_from(place, f"segment {segment.base_offset} does not follow {log.end_offset}")
                 return
-            log.end_offset = max(log.end_offset, segment.base_offset)
+            log.end_offset = segment.base_offset
             if not self._scan_segment(place, segment):
                 self._drop_from(place + 1, "the segment before it was cut")
                 return
             if place + 1 < len(log.segments):
                 segment.seal()
+                log.write_snapshot()
+
+    def _is_gap(self, segment: Segment) -> bool:
+        """Whether records are missing before this segment that neither retention nor compaction took:
+        their file never reached the disk, so what follows is not the log that was written."""
+        return (
+            segment.base_offset > self.log.end_offset >= self._recovery_point
+            and self._is_dense
+            and not self.log.settings.is_compacted
+        )
 
     def _scan_segment(self, place: int, segment: Segment) -> bool:
         """Read one segment whole; False if its end had to be cut off."""
@@ -225,10 +242,13 @@ class _Opening:
         must_follow = place == len(log.segments) - 1 and not log.settings.is_compacted
         scan = Scan(segment.file, 0, segment.size)
         for batch, data in scan.batches():
-            base_offset = batch.header.base_offset
+            header = batch.header
+            base_offset = header.base_offset
             if base_offset < log.end_offset or (must_follow and base_offset != log.end_offset):
                 scan.problem = f"a batch at {scan.position} has offset {base_offset}, not {log.end_offset}"
                 break
+            if base_offset != log.end_offset or header.record_count != header.last_offset_delta + 1:
+                self._is_dense = False
             self._index(segment, batch)
             log.epochs.assign(batch.header.leader_epoch, base_offset)
             if batch.header.last_offset >= self._replay_from:

@@ -189,6 +189,8 @@ class Server:
                 dispatch(broker, connection, frame)
                 if len(connection.output) >= ANSWERS_PER_FLUSH:
                     transport.flush()
+                    if transport.is_closed:
+                        break
         except MalformedRequest as problem:
             transport.flush()
             transport.close(str(problem))
