@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tidelog.base.config import BrokerSettings, TopicSettings
 from tidelog.base.files import Directory
-from tidelog.broker.partitions import DirectoryFailed, Partitions
+from tidelog.broker.partitions import Checkpoint, DirectoryFailed, Partitions
 from tidelog.broker.sessions import FetchSessions
 from tidelog.broker.waiting import WaitingRoom
 from tidelog.cluster import controller
@@ -60,7 +60,7 @@ class Interval:
         return True
 
 
-Effect = StoreRequest | Removal
+Effect = StoreRequest | Removal | Checkpoint
 OnOutcome = Callable[[Outcome], None]
 
 
@@ -282,12 +282,8 @@ class Broker:
                 self.effects.append(Removal(partition.log.directory, names, due_ms))
 
     def _write_checkpoints(self) -> None:
-        for directory in self.partitions.directories:
-            try:
-                if directory.failure is None:
-                    self.partitions.write_checkpoints(directory)
-            except OSError as error:
-                self.fail_directory(directory, error)
+        working = [directory for directory in self.partitions.directories if directory.failure is None]
+        self.effects += [self.partitions.checkpoint(directory) for directory in working]
 
     def stop(self) -> None:
         """A clean stop: everything durable, checkpoints written, the sign of it left behind."""

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from tidelog.base.config import BrokerSettings, TopicSettings
 from tidelog.base.files import Directory
 from tidelog.cluster.controller import encode_id
 from tidelog.cluster.image import TopicFacts
+from tidelog.log.checkpoint import Offsets
 from tidelog.log.directory import PARTITION_METADATA, LogDirectory, deleted_folder_name, folder_name
 from tidelog.log.recovery import open_log
 from tidelog.log.retention import remove_expired
@@ -26,6 +28,18 @@ class DirectoryFailed(Exception):
         super().__init__(f"{directory.path}: {error}")
         self.directory = directory
         self.error = error
+
+
+class Checkpoint(NamedTuple):
+    """Where the logs of a directory stand, to be written off the loop."""
+
+    directory: LogDirectory
+    recovery_points: Offsets
+    high_watermarks: Offsets
+    start_offsets: Offsets
+
+    def write(self) -> None:
+        self.directory.write_checkpoints(self.recovery_points, self.high_watermarks, self.start_offsets)
 
 
 class Partitions:
@@ -176,7 +190,7 @@ class Partitions:
         for partition in self.all():
             partition.log.producers.expire(now_ms, partition.log.settings.producer_expiration_ms)
 
-    def write_checkpoints(self, directory: LogDirectory) -> None:
+    def checkpoint(self, directory: LogDirectory) -> Checkpoint:
         recovery, watermarks, starts = {}, {}, {}
         for partition in self.in_directory(directory):
             key = (partition.topic, partition.index)
@@ -184,10 +198,10 @@ class Partitions:
             watermarks[key] = partition.high_watermark
             if partition.log.start_offset > partition.log.bases[0]:
                 starts[key] = partition.log.start_offset
-        directory.write_checkpoints(recovery, watermarks, starts)
+        return Checkpoint(directory, recovery, watermarks, starts)
 
     def close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
         for partition in self.in_directory(directory):
             partition.log.close(clean=True)
-        self.write_checkpoints(directory)
+        self.checkpoint(directory).write()
         directory.mark_clean(broker_epoch)

@@ -13,6 +13,7 @@ import resource
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -27,6 +28,7 @@ from tidelog.base.limits import (
     RECEIVE_BUFFER_SIZE,
 )
 from tidelog.broker.broker import Broker, Removal, StoreFailed
+from tidelog.broker.partitions import Checkpoint
 from tidelog.cluster.store import Store, StoreReply, StoreRequest
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import ForeignDirectory, LogDirectory
@@ -65,6 +67,7 @@ class Server:
         self._idle_ms = self.settings.number("connections.max.idle.ms")
         self._transports: dict[Connection, Transport] = {}
         self._peers: dict[str, int] = {}
+        self._buffered_size = 0
         self._sockets: list[socket.socket] = []
         self._locks: list[DirectoryLock] = []
         self._removals: list[Removal] = []
@@ -194,6 +197,8 @@ class Server:
         except MalformedRequest as problem:
             transport.flush()
             transport.close(str(problem))
+        except Exception as bug:
+            transport.close(f"{''.join(traceback.format_exception(bug)).strip()}")
         else:
             transport.flush()
         self._settle()
@@ -208,9 +213,9 @@ class Server:
             del self._peers[transport.peer]
         self.broker.waiting.drop(transport.connection)
 
-    def has_room(self, size: int) -> bool:
-        buffered = sum(connection.buffered_size for connection in self._transports)
-        return buffered <= FRAMES_BUFFERED_BYTES_MAX or size == 0
+    def on_buffered(self, change: int) -> bool:
+        self._buffered_size += change
+        return change <= 0 or self._buffered_size <= FRAMES_BUFFERED_BYTES_MAX
 
     # The broker's effects.
 
@@ -229,6 +234,8 @@ class Server:
             for effect in effects:
                 if isinstance(effect, StoreRequest):
                     self._store.submit(effect)
+                elif isinstance(effect, Checkpoint):
+                    self._write_checkpoint(effect)
                 else:
                     self._removals.append(effect)
         if broker.flushes:
@@ -252,6 +259,19 @@ class Server:
             self.loop.call_soon_threadsafe(self._on_flushed, partition, error)
 
         self._threads.submit(job.run).add_done_callback(on_done)
+
+    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        def on_done(future: Future[None]) -> None:
+            error = future.exception()
+            if isinstance(error, OSError):
+                self.loop.call_soon_threadsafe(self._on_failed, checkpoint.directory, error)
+
+        self._threads.submit(checkpoint.write).add_done_callback(on_done)
+
+    def _on_failed(self, directory: LogDirectory, error: OSError) -> None:
+        if not self._is_stopping:
+            self.broker.fail_directory(directory, error)
+            self._settle()
 
     def _on_flushed(self, partition: Partition, error: OSError | None) -> None:
         if self._is_stopping:

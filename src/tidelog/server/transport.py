@@ -39,12 +39,13 @@ class Host(Protocol):
 
     def on_closed(self, transport: Transport) -> None: ...
 
-    def has_room(self, size: int) -> bool:
-        """Whether half-received frames may take `size` more bytes of memory."""
+    def on_buffered(self, change: int) -> bool:
+        """Half-received frames take that much more memory, or less; whether there is room for it."""
 
 
 class Transport:
     __slots__ = (
+        "_buffered_size",
         "_host",
         "_is_reading",
         "_is_warming",
@@ -69,6 +70,7 @@ class Transport:
         self._kept: list[memoryview] = []  # frames that came while there was no room for their answers
         self._sent = 0  # bytes of the first piece in the queue that are gone
         self._unsent_size = 0
+        self._buffered_size = 0  # of a half-received frame
         self._is_reading = False
         self._is_writing = False
         self._is_warming = False
@@ -108,10 +110,15 @@ class Transport:
             return
         if size == 0:
             self.close()
-        elif frames:
+            return
+        if self._buffered_size != connection.buffered_size:
+            change = connection.buffered_size - self._buffered_size
+            self._buffered_size = connection.buffered_size
+            if not self._host.on_buffered(change):
+                self.close("half-received requests take too much memory")
+                return
+        if frames:
             self._host.on_frames(self, frames)
-        elif not self._host.has_room(connection.buffered_size):
-            self.close("half-received requests take too much memory")
 
     def flush(self) -> None:
         """Send what the connection has to say, as far as the socket takes it."""
@@ -270,6 +277,7 @@ class Transport:
                 if isinstance(piece, FileSlice):
                     piece.release()
         self._queue.clear()
+        self._host.on_buffered(-self._buffered_size)
         self._socket.close()
         self.connection.output = []
         if reason:
