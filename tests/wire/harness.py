@@ -132,6 +132,8 @@ class Harness:
             for effect in effects:
                 if isinstance(effect, Removal):
                     self.removals.append(effect)
+                elif not isinstance(effect, StoreRequest):
+                    effect.write()
                 elif self.holds_store:
                     self.held_requests.append(effect)
                 else:

@@ -83,12 +83,14 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode]] = [
     ("x" * 32_767, {}, ErrorCode.invalid_topic_exception),
     ("t", {"num_partitions": 0}, ErrorCode.invalid_partitions),
     ("t", {"num_partitions": -2}, ErrorCode.invalid_partitions),
-    ("t", {"num_partitions": 2**31 - 1}, ErrorCode.invalid_partitions),
+    ("t", {"num_partitions": 10_001}, ErrorCode.policy_violation),
+    ("t", {"num_partitions": 2**31 - 1}, ErrorCode.policy_violation),
     ("t", {"replication_factor": 0}, ErrorCode.invalid_replication_factor),
     ("t", {"replication_factor": 2}, ErrorCode.invalid_replication_factor),
     ("t", {"configs": {"no.such.setting": "1"}}, ErrorCode.invalid_config),
     ("t", {"configs": {"retention.ms": "soon"}}, ErrorCode.invalid_config),
     ("t", {"configs": {"retention.ms": None}}, ErrorCode.invalid_config),
+    ("t", {"configs": {"cleanup.policy": None}}, ErrorCode.invalid_config),
     ("t", {"configs": {"k" * 32_767: "v"}}, ErrorCode.invalid_config),
     ("t", {"configs": {"retention.ms": "9" * 32_767}}, ErrorCode.invalid_config),
     ("t", {"assignments": [(0, (1,))]}, ErrorCode.invalid_request),
@@ -220,9 +222,22 @@ def test_deletion_can_be_forbidden(tmp_path: Path, version: int) -> None:
     assert "t" in harness.broker.image.topics
 
 
-def test_a_topic_named_twice_is_deleted_once(harness: Harness) -> None:
+@DELETE_VERSIONS
+def test_a_topic_named_twice_is_not_deleted(harness: Harness, version: int) -> None:
     harness.create_topic("t")
-    assert [row.error_code for row in delete(harness, 5, "t", "t")] == [0]
+    assert [row.error_code for row in delete(harness, version, "t", "t")] == [ErrorCode.invalid_request]
+    assert "t" in harness.broker.image.topics
+
+
+def test_a_deletion_that_names_nothing_is_refused(harness: Harness) -> None:
+    (answer,) = delete(harness, 6, None)
+    assert answer.error_code == ErrorCode.invalid_request
+
+
+def test_partitions_are_counted_over_the_whole_request(harness: Harness) -> None:
+    topics = (topic_of(7, f"t{place}", num_partitions=6_000) for place in range(2))
+    first, second = create(harness, 7, *topics, validate_only=True)
+    assert (first.error_code, second.error_code) == (0, ErrorCode.policy_violation)
 
 
 def test_a_fetch_that_waits_hears_of_the_deletion(harness: Harness) -> None:

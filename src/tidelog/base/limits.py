@@ -21,7 +21,7 @@ PAGE_PROBE_STRIDE = 128 * KIB  # how far apart a range is probed for cold pages
 ARRAY_LENGTH_MAX = 100_000  # topics, partitions and all other entries of one request together
 FETCH_WAIT_MS_MAX = 5 * 60 * 1_000
 TOPIC_NAME_LENGTH_MAX = 249
-PARTITIONS_PER_TOPIC_MAX = 100_000
+PARTITIONS_CREATED_MAX = 10_000  # by one request, as in Kafka; each is a folder made on the loop
 PARKED_REQUESTS_MAX = 100_000
 FETCH_SESSION_PARTITIONS_MAX = 100_000
 

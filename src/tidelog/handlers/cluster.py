@@ -47,7 +47,8 @@ def _wanted_topics(broker: Broker, asked: Any, version: int) -> Wanted | None:
     if asked.topics is None or (version == 0 and not asked.topics):
         return None
     wanted: Wanted = []
-    for topic in asked.topics:
+    # Each once: a large topic named a thousand times would make an answer of gigabytes.
+    for topic in dict.fromkeys(asked.topics):
         topic_id = to_bytes(getattr(topic, "topic_id", None))
         if topic.name is None and topic_id is not None:
             wanted.append((broker.image.topics_by_id.get(topic_id), topic_id, None))

@@ -17,6 +17,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.sessions import FetchSession, SessionPartition, TopicKey
 from tidelog.broker.waiting import Parked
 from tidelog.handlers.hints import endpoints_for, hint_leader
+from tidelog.handlers.names import missing_error
 from tidelog.handlers.request import Request, Result
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode
@@ -112,10 +113,8 @@ class Reading:
         self, topic: TopicKey, asked: FetchPartition, partition: Partition | None, left: int
     ) -> FetchedPartition:
         if partition is None:
-            missing = (
-                ErrorCode.unknown_topic_or_partition if isinstance(topic, str) else ErrorCode.unknown_topic_id
-            )
-            return FetchedPartition(asked.index, missing)
+            is_known = self._broker.partitions.of(topic) is not None
+            return FetchedPartition(asked.index, missing_error(topic, is_known))
         if self._fetch.replica_id >= 0:
             return FetchedPartition(asked.index, _NOT_LEADER)  # nobody follows a single broker
         size = max(min(asked.max_bytes, left), 0)

@@ -1,8 +1,9 @@
-"""What a topic may be called, by Kafka's rules."""
+"""What a topic may be called, by Kafka's rules, and what to say of one that is not there."""
 
 from __future__ import annotations
 
 from tidelog.base.limits import TOPIC_NAME_LENGTH_MAX
+from tidelog.protocol.errors import ErrorCode
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -26,3 +27,10 @@ def name_problem(name: str) -> str | None:
 
 def is_internal(name: str) -> bool:
     return name in INTERNAL_TOPICS
+
+
+def missing_error(topic: str | bytes, is_known: bool) -> ErrorCode:
+    """For a partition that is not there: is it the topic's id that nobody has, or only its index?"""
+    if isinstance(topic, str) or is_known:
+        return ErrorCode.unknown_topic_or_partition
+    return ErrorCode.unknown_topic_id

@@ -13,6 +13,7 @@ from __future__ import annotations
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
 from tidelog.handlers.hints import endpoints_for, hint_leader
+from tidelog.handlers.names import missing_error
 from tidelog.handlers.request import Request, Result
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, TRANSACTIONAL_BIT
 from tidelog.protocol.compression import ZSTD
@@ -69,10 +70,8 @@ def _append(
     unflushed: Unflushed,
 ) -> ProducedPartition:
     if partition is None:
-        missing = (
-            ErrorCode.unknown_topic_or_partition if isinstance(topic, str) else ErrorCode.unknown_topic_id
-        )
-        return ProducedPartition(index, missing)
+        is_known = broker.partitions.of(topic) is not None
+        return ProducedPartition(index, missing_error(topic, is_known))
     error = partition.error_code or _refuse(partition, request, start, end, acks)
     if error:
         outcome = ProducedPartition(index, error)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from tidelog.base.config import InvalidSetting, check_topic_setting
-from tidelog.base.limits import PARTITIONS_PER_TOPIC_MAX
+from tidelog.base.limits import PARTITIONS_CREATED_MAX
 from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place
@@ -44,12 +44,16 @@ def handle_create_topics(broker: Broker, request: Request) -> Result:
     counts = Counter(topic.name for topic in asked.topics)
     results: dict[str, Any] = {}
     plans: dict[str, Plan] = {}
+    partitions_left = PARTITIONS_CREATED_MAX
     for topic in asked.topics:
         plan = (
             Problem(ErrorCode.invalid_request, "Duplicate topic name.")
             if counts[topic.name] > 1
             else _plan(broker, topic, request.version)
         )
+        if isinstance(plan, Plan):
+            partitions_left -= len(plan.assignment)
+            plan = plan if partitions_left >= 0 else _too_many()
         if isinstance(plan, Problem):
             results[topic.name] = _refused(request, topic.name, plan)
         elif asked.validate_only:
@@ -108,11 +112,13 @@ def _plan(broker: Broker, topic: Any, version: int) -> Plan | Problem:
         return Problem(ErrorCode.topic_already_exists, f"Topic '{topic.name}' already exists.")
     config: dict[str, str] = {}
     for entry in topic.configs:
+        if entry.value is None:
+            return Problem(ErrorCode.invalid_config, f"No value is given for {entry.name}.")
         try:
-            check_topic_setting(entry.name, entry.value or "")
+            check_topic_setting(entry.name, entry.value)
         except InvalidSetting as error:
             return Problem(ErrorCode.invalid_config, str(error))
-        config[entry.name] = entry.value or ""
+        config[entry.name] = entry.value
     assignment = _assigned(broker, topic) if topic.assignments else _placed(broker, topic)
     return assignment if isinstance(assignment, Problem) else Plan(config, assignment)
 
@@ -121,11 +127,10 @@ def _placed(broker: Broker, topic: Any) -> list[list[int]] | Problem:
     count, replicas = topic.num_partitions, topic.replication_factor
     count = broker.settings.number("num.partitions") if count == -1 else count
     replicas = broker.settings.number("default.replication.factor") if replicas == -1 else replicas
-    if not 0 < count <= PARTITIONS_PER_TOPIC_MAX:
-        return Problem(
-            ErrorCode.invalid_partitions,
-            f"Number of partitions is {count}; from 1 to {PARTITIONS_PER_TOPIC_MAX} can be had.",
-        )
+    if count <= 0:
+        return Problem(ErrorCode.invalid_partitions, f"Number of partitions is {count}; 1 is the least.")
+    if count > PARTITIONS_CREATED_MAX:
+        return _too_many()
     alive = len(broker.image.brokers)
     if not 0 < replicas <= alive:
         return Problem(
@@ -133,6 +138,13 @@ def _placed(broker: Broker, topic: Any) -> list[list[int]] | Problem:
             f"Replication factor {replicas} cannot be had: {alive} broker(s) are there.",
         )
     return place(count, replicas, list(broker.image.brokers), len(broker.image.topics))
+
+
+def _too_many() -> Problem:
+    return Problem(
+        ErrorCode.policy_violation,
+        f"More than {PARTITIONS_CREATED_MAX} partitions in one request are not created.",
+    )
 
 
 def _assigned(broker: Broker, topic: Any) -> list[list[int]] | Problem:
@@ -199,6 +211,9 @@ def _configs(request: Request, plan: Plan) -> tuple[Any, ...]:
     )
 
 
+_TWICE = Problem(ErrorCode.invalid_request, "Duplicate topic.")
+
+
 def handle_delete_topics(broker: Broker, request: Request) -> Result:
     """*Behaviour*: out of the store first; then the folders are renamed, and removed in the background.
 
@@ -211,9 +226,9 @@ def handle_delete_topics(broker: Broker, request: Request) -> Result:
         wanted = [(name, None) for name in asked.topic_names]
     results: list[Any] = []
     doomed: dict[bytes, TopicFacts] = {}
-    for name, topic_id in wanted:
+    for (name, topic_id), count in Counter(wanted).items():
         topic = _find_topic(broker, name, topic_id)
-        problem = _deletion_problem(broker, topic, name, topic_id)
+        problem = _TWICE if count > 1 else _deletion_problem(broker, topic, name, topic_id)
         if problem is not None:
             results.append(_deleted(request, name, topic_id, problem))
         elif topic is not None:
@@ -230,8 +245,8 @@ def _find_topic(broker: Broker, name: str | None, topic_id: bytes | None) -> Top
 def _deletion_problem(
     broker: Broker, topic: TopicFacts | None, name: str | None, topic_id: bytes | None
 ) -> Problem | None:
-    if name is not None and topic_id is not None:
-        return Problem(ErrorCode.invalid_request, "Give the topic's name or its id, not both.")
+    if (name is None) == (topic_id is None):
+        return Problem(ErrorCode.invalid_request, "Give the topic's name or its id: one of them.")
     if topic is None:
         if topic_id is not None:
             return Problem(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")

@@ -1,0 +1,211 @@
+"""Produce in every version, and an error code of Kafka's for everything that may not be appended."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from tests.wire.harness import FETCH, PRODUCE, START_MS, Harness, batch_of, other_connection
+from tests.wire.requests import fetch, fetch_values, produce, produce_values
+from tidelog.protocol import compression
+from tidelog.protocol import produce as codec
+from tidelog.protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION, compute_crc
+from tidelog.protocol.errors import MalformedRequest
+from tidelog.protocol.records import read_records
+
+VERSIONS = pytest.mark.parametrize("version", range(3, 14))
+INT16, INT32, INT64 = Struct(">h"), Struct(">i"), Struct(">q")
+
+
+@VERSIONS
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_batch_is_appended_where_the_answer_says(harness: Harness, version: int, acks: int) -> None:
+    harness.create_topic("t", partitions=2)
+    for base in (0, 3, 6):
+        outcome = produce(harness, version, "t", batch_of(3), acks, index=1)
+        assert (outcome.error_code, outcome.base_offset, outcome.index) == (0, base, 1)
+        assert getattr(outcome, "log_start_offset", 0) == 0
+        assert getattr(outcome, "record_errors", ()) == ()
+    assert harness.check_logs() == {"t-0": 0, "t-1": 9}
+
+
+@VERSIONS
+def test_acks_0_gets_no_answer(harness: Harness, version: int) -> None:
+    harness.create_topic("t")
+    harness.send(PRODUCE, version, **produce_values(harness, version, {"t": [(0, batch_of())]}, acks=0))
+    assert harness.answers() == []
+    assert harness.partition("t").log.end_offset == 1
+    with pytest.raises(MalformedRequest):
+        harness.send(PRODUCE, version, **produce_values(harness, version, {"x": [(0, batch_of())]}, acks=0))
+
+
+@VERSIONS
+def test_each_partition_has_an_outcome_of_its_own(harness: Harness, version: int) -> None:
+    harness.create_topic("a", partitions=2)
+    harness.create_topic("b")
+    bad = batch_of()
+    bad[-1] ^= 1
+    wanted: dict[str, Any] = {
+        "a": [(0, batch_of(2)), (1, bad), (2, batch_of()), (-1, batch_of()), (2**31 - 1, batch_of())],
+        "absent": [(0, batch_of())],
+        "b": [(0, batch_of(4))],
+    }
+    answer = harness.ask(PRODUCE, version, **produce_values(harness, version, wanted))
+    missing = ErrorCode.unknown_topic_or_partition if version < 13 else ErrorCode.unknown_topic_id
+    found = [[(p.index, p.error_code) for p in topic.partition_responses] for topic in answer.responses]
+    assert found[0][:2] == [(0, ErrorCode.none), (1, ErrorCode.corrupt_message)]
+    assert found[0][2:] == [(i, ErrorCode.unknown_topic_or_partition) for i in (2, -1, 2**31 - 1)]
+    assert found[1:] == [[(0, missing)], [(0, ErrorCode.none)]]
+    assert harness.check_logs() == {"a-0": 2, "a-1": 0, "b-0": 4}
+
+
+def patched(batch: bytearray, position: int, number: Struct, value: int, fix_crc: bool = True) -> bytearray:
+    number.pack_into(batch, position, value)
+    if fix_crc:
+        Struct(">I").pack_into(batch, CRC_POSITION, compute_crc(memoryview(batch), 0, len(batch)))
+    return batch
+
+
+BASE_OFFSET, LENGTH, MAGIC, LAST_DELTA = 0, 8, 16, 23
+BASE_TIMESTAMP, MAX_TIMESTAMP, PRODUCER_ID, SEQUENCE, COUNT = 27, 35, 43, 53, 57
+FAR_AHEAD = START_MS + 3_600_001
+
+REFUSED: dict[str, tuple[Any, ErrorCode]] = {
+    "wrong checksum": (patched(batch_of(), CRC_POSITION, INT32, 7, False), ErrorCode.corrupt_message),
+    "magic 1": (patched(batch_of(), MAGIC - 1, INT16, 1, False), ErrorCode.invalid_record),
+    "magic 0": (patched(batch_of(), MAGIC - 1, INT16, 0, False), ErrorCode.invalid_record),
+    "two batches": (batch_of() + batch_of(), ErrorCode.invalid_record),
+    "no records, by count": (patched(batch_of(), COUNT, INT32, 0), ErrorCode.invalid_record),
+    "negative count": (patched(batch_of(), COUNT, INT32, -1), ErrorCode.invalid_record),
+    "count above the delta": (patched(batch_of(), COUNT, INT32, 5), ErrorCode.invalid_record),
+    "delta above the count": (patched(batch_of(), LAST_DELTA, INT32, 5), ErrorCode.invalid_record),
+    "negative delta": (patched(batch_of(), LAST_DELTA, INT32, -1), ErrorCode.invalid_record),
+    "base offset": (patched(batch_of(), BASE_OFFSET, INT64, 7), ErrorCode.invalid_record),
+    "control batch": (batch_of(control=True), ErrorCode.invalid_record),
+    "codec 5": (patched(batch_of(), ATTRIBUTES_POSITION, INT16, 5), ErrorCode.invalid_record),
+    "unknown attribute": (patched(batch_of(), ATTRIBUTES_POSITION, INT16, 0x80), ErrorCode.invalid_record),
+    "transactional": (
+        batch_of(transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
+        ErrorCode.invalid_txn_state,
+    ),
+    "producer without sequence": (batch_of(producer_id=1, producer_epoch=0), ErrorCode.invalid_record),
+    "producer without epoch": (batch_of(producer_id=1, base_sequence=0), ErrorCode.invalid_record),
+    "null": (None, ErrorCode.invalid_record),
+    "too large": (batch_of(value=bytes(2**20)), ErrorCode.message_too_large),
+    "far ahead": (patched(batch_of(), MAX_TIMESTAMP, INT64, FAR_AHEAD), ErrorCode.invalid_timestamp),
+}
+
+
+@VERSIONS
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_batch_that_may_not_go_in_is_refused(harness: Harness, version: int, what: str) -> None:
+    batch, error = REFUSED[what]
+    harness.create_topic("t")
+    outcome = produce(harness, version, "t", batch)
+    assert (outcome.error_code, outcome.base_offset) == (error, -1)
+    assert harness.check_logs() == {"t-0": 0}
+    assert produce(harness, version, "t", batch_of()).base_offset == 0
+
+
+@pytest.mark.parametrize("size", range(0, 75, 3))
+def test_a_batch_that_is_cut_off_is_refused(harness: Harness, size: int) -> None:
+    harness.create_topic("t")
+    outcome = produce(harness, 9, "t", batch_of()[:size])
+    assert outcome.error_code in (ErrorCode.corrupt_message, ErrorCode.invalid_record)
+    assert harness.check_logs() == {"t-0": 0}
+
+
+@VERSIONS
+def test_zstd_is_taken_from_version_7_on(harness: Harness, version: int) -> None:
+    harness.create_topic("t")
+    for older in (compression.GZIP, compression.SNAPPY, compression.LZ4):
+        assert produce(harness, version, "t", batch_of(codec=older)).error_code == 0
+    expected = ErrorCode.unsupported_compression_type if version < 7 else ErrorCode.none
+    assert produce(harness, version, "t", batch_of(codec=compression.ZSTD)).error_code == expected
+
+
+@VERSIONS
+@pytest.mark.parametrize("acks", [2, -2, 2**15 - 1])
+def test_acks_that_are_none_are_refused(harness: Harness, version: int, acks: int) -> None:
+    harness.create_topic("t")
+    outcome = produce(harness, version, "t", batch_of(), acks)
+    assert outcome.error_code == ErrorCode.invalid_required_acks
+    assert harness.check_logs() == {"t-0": 0}
+
+
+@VERSIONS
+def test_too_few_replicas_stop_acks_all_alone(harness: Harness, version: int) -> None:
+    harness.create_topic("t", min_insync_replicas="2")
+    assert produce(harness, version, "t", batch_of(), -1).error_code == ErrorCode.not_enough_replicas
+    assert produce(harness, version, "t", batch_of(), 1).error_code == 0
+
+
+@VERSIONS
+def test_a_producer_that_repeats_itself_is_answered_as_before(harness: Harness, version: int) -> None:
+    harness.create_topic("t")
+
+    def numbered(sequence: int, epoch: int = 0) -> bytearray:
+        return batch_of(2, producer_id=9, producer_epoch=epoch, base_sequence=sequence)
+
+    assert [produce(harness, version, "t", numbered(s)).base_offset for s in (0, 2, 4, 2, 0)] == [
+        0,
+        2,
+        4,
+        2,
+        0,
+    ]
+    gap = produce(harness, version, "t", numbered(8))
+    assert gap.error_code == ErrorCode.out_of_order_sequence_number
+    assert produce(harness, version, "t", numbered(0, epoch=1)).base_offset == 6
+    old = produce(harness, version, "t", numbered(6))
+    assert old.error_code == ErrorCode.invalid_producer_epoch
+    assert harness.check_logs() == {"t-0": 8}
+
+
+def test_the_answer_waits_for_the_fsync_that_is_asked_for(harness: Harness) -> None:
+    harness.create_topic("t", flush_messages="1")
+    harness.holds_flushes = True
+    harness.send(PRODUCE, 9, **produce_values(harness, 9, {"t": [(0, batch_of())]}))
+    assert harness.answers() == []
+    with other_connection(harness):
+        assert fetch(harness, 12, "t", 0).high_watermark == 0
+    harness.release_flushes()
+    assert len(harness.answers()) == 1
+    assert fetch(harness, 12, "t", 0).high_watermark == 1
+
+
+def test_an_fsync_that_takes_too_long_is_told(harness: Harness) -> None:
+    harness.create_topic("t", flush_messages="1")
+    harness.holds_flushes = True
+    harness.send(PRODUCE, 9, **produce_values(harness, 9, {"t": [(0, batch_of())]}))
+    harness.advance(30_000)
+    outcome = harness.answer(PRODUCE, 9).responses[0].partition_responses[0]
+    assert (outcome.error_code, outcome.base_offset) == (ErrorCode.request_timed_out, -1)
+
+
+def test_log_append_time_is_the_broker_s(harness: Harness) -> None:
+    harness.create_topic("t", message_timestamp_type="LogAppendTime")
+    outcome = produce(harness, 9, "t", batch_of(2, timestamp=5))
+    assert int(outcome.log_append_time.timestamp() * 1_000) == START_MS
+    fetched = fetch(harness, 12, "t", 0)
+    assert [record.timestamp for record in read_records(fetched.records)] == [START_MS, START_MS]
+
+
+def test_a_produce_wakes_the_fetch_before_it_in_its_turn(harness: Harness) -> None:
+    """Both on one connection: the produce is answered behind the fetch that it woke."""
+    harness.create_topic("t")
+    harness.send(FETCH, 12, **fetch_values(harness, 12, {"t": [(0, 0)]}, max_wait_ms=60_000))
+    harness.send(PRODUCE, 9, **produce_values(harness, 9, {"t": [(0, batch_of())]}))
+    first, second = harness.answers()
+    assert int.from_bytes(first[4:8], "big") + 1 == int.from_bytes(second[4:8], "big")
+    assert b"value" in first
+
+
+def test_names_that_nobody_has_are_not_remembered(harness: Harness) -> None:
+    before = sum(map(len, codec._frames))
+    for number in range(100):
+        produce(harness, 9, f"made-up-{number}", batch_of())
+    assert sum(map(len, codec._frames)) == before
