@@ -133,7 +133,9 @@ class Timestamps:
         assert client.offset_for_time(topic, LONG_AGO_MS - 5) == 0
         assert client.offset_for_time(topic, LONG_AGO_MS + 3000) == 3
         assert client.offset_for_time(topic, LONG_AGO_MS + 3001) == 4
+        assert client.offset_for_time(topic, LONG_AGO_MS + 4000) == 4, "the last of its batch"
         assert client.offset_for_time(topic, LONG_AGO_MS + 6999) == 7
+        assert client.offset_for_time(topic, LONG_AGO_MS + 9000) == 9, "the last of all"
         assert client.offset_for_time(topic, LONG_AGO_MS + 9001) is None
 
     def test_reading_from_a_time_starts_there(self, client: Client, writer: Client, topic: str) -> None:

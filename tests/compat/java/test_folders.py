@@ -157,7 +157,7 @@ def test_kafka_serves_what_tidelog_wrote(written: Written, tmp_path: Path) -> No
     folder = log_dir / f"{FROM_TIDELOG}-0"
     assert len(files_of(folder, ".log")) > 3
     replace_partition(written.folder(FROM_TIDELOG), folder)
-    with running_kafka(written.site) as bootstrap:
+    with running_kafka(written.site, [FROM_TIDELOG]) as bootstrap:
         assert served(bootstrap, FROM_TIDELOG) == ours
         (acknowledged,) = Confluent(bootstrap).produce(FROM_TIDELOG, [Sent(b"more")])
         assert acknowledged.offset == ours.edges[1]

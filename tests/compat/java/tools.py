@@ -12,11 +12,21 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.peers.kafka import STORE, Kafka, fetch_jars, find_java
 from bench.peers.process import Site
+from confluent_kafka import KafkaError, KafkaException
 
+from tests.compat.client import eventually
+from tests.compat.confluent.driver import Confluent
+
+NOT_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._UNKNOWN_PARTITION,
+)
 DUMP_SECONDS_MAX = 60
 NOT_A_COMPLAINT = "SLF4J: "
 # Said of every segment that does not begin at 0, Kafka's own included: the tool starts counting at -1.
@@ -89,14 +99,28 @@ def replace_partition(ours: Path, theirs: Path) -> None:
 
 
 @contextmanager
-def running_kafka(site: Site) -> Iterator[str]:
-    """Serves the site's folder; yields the bootstrap address; stops it cleanly."""
+def running_kafka(site: Site, topics: Sequence[str] = ()) -> Iterator[str]:
+    """Serves the site's folder; yields the bootstrap address once it leads the topics; stops it cleanly."""
     broker = site.spawn()
     try:
         broker.wait_ready()
-        yield f"{broker.host}:{broker.port}"
+        bootstrap = f"{broker.host}:{broker.port}"
+        for topic in topics:
+            eventually(partial(_leads, Confluent(bootstrap), topic), f"Kafka does not lead {topic}")
+        yield bootstrap
     except BaseException:
         broker.kill()
         raise
     else:
         broker.stop()
+
+
+def _leads(client: Confluent, topic: str) -> bool:
+    """A Kafka that has just started answers before it has taken up its partitions."""
+    try:
+        client.edges(topic)
+    except KafkaException as error:
+        if error.args[0].code() in NOT_YET:
+            return False
+        raise
+    return True
