@@ -19,7 +19,7 @@ Offsets = dict[tuple[str, int], int]
 def read_rows(directory: Directory, name: str, width: int) -> list[list[str]] | None:
     """The entries of a checkpoint file, or None if it is missing or bad."""
     content = directory.read_whole(name)
-    if content is None:
+    if content is None or content[-1:] != b"\n":  # cut off inside a number, it would read as another number
         return None
     try:
         lines = content.decode().split("\n")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 from tidelog.base.files import Directory
 from tidelog.log.checkpoint import LEADER_EPOCHS, read_rows, write_rows
@@ -21,9 +22,12 @@ class LeaderEpochs:
         self._directory = directory
         self._epochs: list[int] = []
         self._start_offsets: list[int] = []
+        self.is_unsynced = False
 
-    def load(self) -> None:
-        for row in read_rows(self._directory, LEADER_EPOCHS, width=2) or []:
+    def load(self) -> bool:
+        """Take what the file holds; False if there is none, or none that can be read."""
+        rows = read_rows(self._directory, LEADER_EPOCHS, width=2)
+        for row in rows or []:
             try:
                 epoch, start_offset = int(row[0]), int(row[1])
             except ValueError:
@@ -32,6 +36,7 @@ class LeaderEpochs:
                 break
             self._epochs.append(epoch)
             self._start_offsets.append(start_offset)
+        return rows is not None
 
     @property
     def latest(self) -> int:
@@ -39,19 +44,32 @@ class LeaderEpochs:
 
     def assign(self, epoch: int, start_offset: int) -> None:
         """The first batch of `epoch` is at `start_offset`; an epoch that is known already changes nothing."""
+        if self._take(epoch, start_offset):
+            self.write()
+
+    def _take(self, epoch: int, start_offset: int) -> bool:
         if epoch < 0 or epoch <= self.latest:
-            return
+            return False
         while self._start_offsets and self._start_offsets[-1] >= start_offset:
             self._epochs.pop()
             self._start_offsets.pop()
         self._epochs.append(epoch)
         self._start_offsets.append(start_offset)
-        self.write()
+        return True
 
-    def write(self) -> None:
-        """Not fsynced: whatever is lost, the scan from the recovery point finds again."""
+    def rebuild(self, batches: Iterable[tuple[int, int]]) -> None:
+        """Make the file anew from epoch and base offset of every batch, and durable: half of it would pass
+        for all of it."""
+        for epoch, base_offset in batches:
+            self._take(epoch, base_offset)
+        if self._epochs:
+            self.write(durable=True)
+
+    def write(self, durable: bool = False) -> None:
+        """Not fsynced here: the next flush does that, before the recovery point moves past the change."""
         rows = [f"{epoch} {offset}" for epoch, offset in zip(self._epochs, self._start_offsets, strict=True)]
-        write_rows(self._directory, LEADER_EPOCHS, rows, durable=False)
+        write_rows(self._directory, LEADER_EPOCHS, rows, durable)
+        self.is_unsynced = not durable
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch not above the one asked for; undefined if unknown."""

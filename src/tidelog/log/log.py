@@ -9,12 +9,13 @@ because the log takes nothing and gives nothing once it has failed.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import Directory, File, FileSlice
 from tidelog.log.admission import admit
+from tidelog.log.checkpoint import LEADER_EPOCHS
 from tidelog.log.epochs import LeaderEpochs
 from tidelog.log.producers import EndedTransaction, Producers
 from tidelog.log.segment import (
@@ -43,11 +44,14 @@ class Appended(NamedTuple):
 class FlushJob:
     """Files to fsync off the loop; `end_offset` is durable once `run` has returned."""
 
-    __slots__ = ("_directory", "_files", "end_offset", "log")
+    __slots__ = ("_directory", "_files", "end_offset", "log", "replaced_count")
 
-    def __init__(self, log: Log, end_offset: int, files: list[File], directory: Directory | None) -> None:
+    def __init__(
+        self, log: Log, end_offset: int, files: list[File], directory: Directory | None, replaced_count: int
+    ) -> None:
         self.log = log
         self.end_offset = end_offset
+        self.replaced_count = replaced_count
         self._files = files
         self._directory = directory
         for file in files:
@@ -81,6 +85,7 @@ class Log:
         self.recovery_point = 0
         self.last_flush_ms = 0
         self.has_new_files = True
+        self._unsynced_names: list[str] = []  # small files replaced since the last flush
         self._ended: list[EndedTransaction] = []
 
     @property
@@ -168,6 +173,7 @@ class Log:
         """The producers' state at the log end offset; not fsynced here, the next flush does that."""
         name = file_name(self.end_offset, SNAPSHOT_SUFFIX)
         self.directory.replace_whole(name, self.producers.encode(), durable=False)
+        self._unsynced_names.append(name)
 
     def read(
         self, offset: int, bound_offset: int, max_bytes: int, at_least_one: bool = True
@@ -241,13 +247,15 @@ class Log:
             if segment is not self.active and segment.largest_timestamp.timestamp < timestamp:
                 continue
             found = segment.locate_timestamp(timestamp, self.start_offset)
-            if found is None:
-                continue
-            data = segment.file.read(found.position, found.header.size)
-            for record in read_records(memoryview(data)):
-                if record.timestamp >= timestamp and record.offset >= self.start_offset:
-                    in_bound = record.offset < bound_offset
-                    return TimestampOffset(record.timestamp, record.offset) if in_bound else None
+            while found is not None:
+                data = segment.file.read(found.position, found.header.size)
+                for record in read_records(memoryview(data)):
+                    if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                        in_bound = record.offset < bound_offset
+                        return TimestampOffset(record.timestamp, record.offset) if in_bound else None
+                if found.header.base_offset >= self.start_offset:
+                    break  # the batch's header named a timestamp that none of its records has
+                found = segment.locate_timestamp(timestamp, found.header.last_offset + 1)
         return None
 
     def find_max_timestamp(self) -> TimestampOffset | None:
@@ -266,25 +274,43 @@ class Log:
             self.start_offset = offset
             self.epochs.cut_start(offset)
 
-    def begin_flush(self) -> FlushJob:
-        """All that is written and not yet durable, as a job. Sealed segments take their indexes along."""
+    def begin_flush(self, is_last: bool = False) -> FlushJob:
+        """All that is written and not yet durable, as a job. Sealed segments take their indexes along, and
+        if it is the last flush so does the active one."""
         files: list[File] = []
-        first = max(bisect_right(self.bases, self.recovery_point) - 1, 0)
+        # A segment sealed at the recovery point was flushed without its last index entries.
+        first = max(bisect_left(self.bases, self.recovery_point) - 1, 0)
         for segment in self.segments[first:]:
             segment.file  # noqa: B018  opened, so that it is among the open files
-            files += [segment.file] if segment is self.active else segment.open_files()
+            files += [segment.file] if segment is self.active and not is_last else segment.open_files()
         for index in self.aborted.values():
             files += index.files()
-        directory = self.directory if self.has_new_files else None
+        replaced = self._open_replaced()
+        directory = self.directory if self.has_new_files or replaced or is_last else None
         self.has_new_files = False
-        return FlushJob(self, self.end_offset, files, directory)
+        job = FlushJob(self, self.end_offset, files + replaced, directory, len(self._unsynced_names))
+        for file in replaced:
+            file.close()
+        return job
+
+    def _open_replaced(self) -> list[File]:
+        """The snapshots and the epochs written since the last flush: a recovery that begins at the new
+        recovery point will not read the batches that they were made from."""
+        if self.epochs.is_unsynced:
+            self.epochs.is_unsynced = False
+            self._unsynced_names.append(LEADER_EPOCHS)
+        return [self.directory.open(name) for name in self._unsynced_names if self.directory.exists(name)]
 
     def end_flush(self, job: FlushJob, now_ms: int) -> None:
         self.recovery_point = max(self.recovery_point, job.end_offset)
+        del self._unsynced_names[: job.replaced_count]
         self.last_flush_ms = now_ms
 
     def remove_segments(self, count: int) -> list[str]:
         """Take the oldest `count` segments out of the log; the names their files now have, for removal."""
+        for file in self._open_replaced():  # what remembers their producers must outlast them
+            file.sync()
+            file.close()
         removed: list[str] = []
         for segment in self.segments[:count]:
             segment.close()
@@ -311,9 +337,9 @@ class Log:
         if clean:
             self.active.seal()
             self.write_snapshot()
-            for segment in self.segments[max(bisect_right(self.bases, self.recovery_point) - 1, 0) :]:
-                segment.file.sync()
-            self.directory.sync()
+            job = self.begin_flush(is_last=True)
+            job.run()
+            job.release()
             self.recovery_point = self.end_offset
         for segment in self.segments:
             segment.close()

@@ -116,7 +116,7 @@ class Producers:
 
     def _check_sequence(self, known: Producer, header: BatchHeader) -> None:
         if header.producer_epoch == known.epoch:
-            expected = (known.last_sequence + 1) & SEQUENCE_MASK if known.recent else header.base_sequence
+            expected = (known.last_sequence + 1) & SEQUENCE_MASK
         else:
             expected = 0
         if header.base_sequence != expected:

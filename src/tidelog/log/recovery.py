@@ -88,10 +88,12 @@ class _Opening:
                 self.log.aborted[base] = AbortedIndex(self._directory, base)
         if not bases:
             self.log.add_segment(start_offset, 0, self._now_ms)
-        if not self.log.epochs.load():
-            for segment in self.log.segments:
-                for batch in walk_headers(segment.file, 0, segment.size):
-                    self.log.epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
+        if not self.log.epochs.load() and bases:
+            self.log.epochs.rebuild(
+                (batch.header.leader_epoch, batch.header.base_offset)
+                for segment in self.log.segments
+                for batch in walk_headers(segment.file, 0, segment.size)
+            )
 
     def recover(self) -> None:
         log = self.log
@@ -260,6 +262,7 @@ class _Opening:
         self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)}: {scan.problem}")
         self.report.cut_bytes += segment.size - scan.position
         segment.truncate(scan.position)
+        segment.file.sync()  # or the next crash might bring back what is cut, behind what is written now
         return False
 
     def _index(self, segment: Segment, batch: BatchAt) -> None:
@@ -294,3 +297,4 @@ class _Opening:
                 index.close()
             log.rename_deleted(segment.base_offset)
         del log.segments[place:], log.bases[place:]
+        self._directory.sync()

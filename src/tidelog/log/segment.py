@@ -113,9 +113,10 @@ class Segment:
         self._bytes_since_entry += size
 
     def _is_index_full(self, size_max: int) -> bool:
+        """The time index counts as full one entry early: sealing adds one."""
         offset_index, time_index = self.offset_index, self.time_index
         return (offset_index.count + 1) * offset_index.entry.size > size_max or (
-            time_index.count + 1
+            time_index.count + 2
         ) * time_index.entry.size > size_max
 
     def first_timestamp(self) -> int | None:
