@@ -1,0 +1,322 @@
+"""A disk in memory that remembers what was synced, loses the rest in a crash, and fails when told to.
+
+A file's bytes are durable once it was synced, a name once its folder was. `crash` keeps what is durable; of
+the rest it keeps a part: unsynced bytes are dropped, zeroed or garbled from some point on, and of the
+operations on a folder since its last sync (create, rename, remove) the first few have happened. Names may
+thus be there before their bytes are, but operations on one folder keep their order, as file systems with
+a journal have it.
+
+**Invariant:** the same seed and the same calls give the same disk; handles from before a crash are dead.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass, field
+from random import Random
+
+from tidelog.base.files import Buffer
+
+SECTOR_SIZE = 512
+
+
+class _Content:
+    """The bytes of one file: as written, and as they would be after a crash."""
+
+    __slots__ = ("data", "durable", "kept_size", "lost")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = bytearray()
+        self.kept_size = 0  # how much of `durable` no truncation has touched since the last sync
+        self.lost: list[tuple[int, int]] = []  # written, but dropped by an fsync that failed
+
+    def truncate(self, size: int) -> None:
+        del self.data[size:]
+        self.kept_size = min(self.kept_size, size)
+        self.lost = [(start, min(end, size)) for start, end in self.lost if start < size]
+
+    def sync(self) -> None:
+        self.durable[self.kept_size :] = self.data[self.kept_size :]
+        for start, end in self.lost:
+            self.durable[start:end] = bytes(end - start)
+        self.kept_size = len(self.durable)
+
+    def fail_sync(self) -> None:
+        """The kernel gives up the dirty pages and calls them clean: a second fsync would report success."""
+        if self.kept_size < len(self.data):
+            self.lost.append((self.kept_size, len(self.data)))
+
+    def after_crash(self, random: Random) -> _Content:
+        survivor = _Content()
+        if self.kept_size < len(self.durable) and random.random() < 0.5:
+            survivor.data = bytearray(self.durable)  # the truncation was lost, and all that followed it
+        else:
+            unsynced = bytearray(self.data)
+            for start, end in self.lost:
+                unsynced[start:end] = bytes(end - start)
+            survivor.data = self.durable[: self.kept_size] + tear(random, unsynced[self.kept_size :])
+        survivor.durable = bytearray(survivor.data)
+        survivor.kept_size = len(survivor.data)
+        return survivor
+
+
+def tear(random: Random, tail: bytearray) -> bytearray:
+    """What may be left of bytes that were never synced."""
+    kept = random.choice((0, len(tail), random.randint(0, len(tail))))
+    rest = len(tail) - kept
+    left = tail[:kept]
+    how = random.randrange(4)
+    if how == 1:
+        left += bytes(rest)
+    elif how == 2:
+        left += random.randbytes(rest)
+    elif how == 3:
+        for start in range(kept, len(tail), SECTOR_SIZE):
+            sector = tail[start : start + SECTOR_SIZE]
+            left += random.choice((sector, bytes(len(sector)), random.randbytes(len(sector))))
+    return left
+
+
+class _Folder:
+    """The names in one folder: as they are, as they durably are, and what happened in between."""
+
+    __slots__ = ("durable", "names", "operations")
+
+    def __init__(self) -> None:
+        self.names: dict[str, _Content | _Folder] = {}
+        self.durable: dict[str, _Content | _Folder] = {}
+        self.operations: list[tuple[str, _Content | _Folder | str | None]] = []
+
+    def create(self, name: str, made: _Content | _Folder) -> None:
+        self.names[name] = made
+        self.operations.append((name, made))
+
+    def rename(self, old: str, new: str) -> None:
+        self.names[new] = self.names.pop(old)
+        self.operations.append((old, new))
+
+    def remove(self, name: str) -> None:
+        if self.names.pop(name, None) is not None:
+            self.operations.append((name, None))
+
+    def sync(self) -> None:
+        self.durable = dict(self.names)
+        self.operations.clear()
+
+    def after_crash(self, random: Random) -> _Folder:
+        names = dict(self.durable)
+        happened = random.choice((0, len(self.operations), random.randint(0, len(self.operations))))
+        for name, effect in self.operations[:happened]:
+            if isinstance(effect, str):
+                names[effect] = names.pop(name)
+            elif effect is None:
+                names.pop(name, None)
+            else:
+                names[name] = effect
+        survivor = _Folder()
+        survivor.names = {name: node.after_crash(random) for name, node in sorted(names.items())}
+        survivor.durable = dict(survivor.names)
+        return survivor
+
+
+@dataclass(slots=True)
+class _Fault:
+    countdown: int
+    code: int
+    partial: float = 0.0
+
+
+@dataclass(slots=True)
+class SimulatedDisk:
+    """The whole disk. `root` is its top folder; after a crash there is a new one."""
+
+    root: SimulatedDirectory = field(init=False)
+    write_count: int = 0
+    sync_count: int = 0
+    synced_names: list[str] = field(default_factory=list)
+    now_ms: int = 0
+    _epoch: int = 0
+    _write_fault: _Fault | None = None
+    _sync_fault: _Fault | None = None
+    _read_fault: _Fault | None = None
+
+    def __post_init__(self) -> None:
+        self.root = SimulatedDirectory(self, _Folder(), "sim")
+
+    def crash(self, random: Random) -> SimulatedDirectory:
+        """Lose power; the top folder of what is left."""
+        self._write_fault = self._sync_fault = self._read_fault = None
+        self._epoch += 1
+        self.root = SimulatedDirectory(self, self.root.node.after_crash(random), "sim")
+        return self.root
+
+    def fail_write(self, after: int = 0, code: int = errno.EIO, partial: float = 0.0) -> None:
+        """The write after the next `after` fails, with that part of its bytes written."""
+        self._write_fault = _Fault(after, code, partial)
+
+    def fail_sync(self, after: int = 0) -> None:
+        self._sync_fault = _Fault(after, errno.EIO)
+
+    def fail_read(self, after: int = 0) -> None:
+        self._read_fault = _Fault(after, errno.EIO)
+
+    def check(self, epoch: int) -> None:
+        assert epoch == self._epoch, "a handle from before the crash was used"
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    def before_write(self, content: _Content, data: Buffer) -> None:
+        self.write_count += 1
+        fault = self._write_fault
+        if fault is not None and _is_due(fault):
+            content.data += bytes(data)[: int(len(data) * fault.partial)]
+            raise OSError(fault.code, os.strerror(fault.code))
+
+    def before_sync(self, name: str, content: _Content | None) -> None:
+        self.sync_count += 1
+        self.synced_names.append(name)
+        if self._sync_fault is not None and _is_due(self._sync_fault):
+            self._sync_fault = None
+            if content is not None:
+                content.fail_sync()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def before_read(self) -> None:
+        if self._read_fault is not None and _is_due(self._read_fault):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def _is_due(fault: _Fault) -> bool:
+    fault.countdown -= 1
+    return fault.countdown < 0
+
+
+class SimulatedFile:
+    def __init__(self, disk: SimulatedDisk, content: _Content, name: str) -> None:
+        self._disk = disk
+        self._epoch = disk.epoch
+        self._content = content
+        self._pin_count = 0
+        self._is_closing = False
+        self.name = name
+        self.size = len(content.data)
+        self.generation = 0
+
+    @property
+    def is_open(self) -> bool:
+        return not self._is_closing or self._pin_count > 0
+
+    def _check(self) -> None:
+        self._disk.check(self._epoch)
+        assert self.is_open, f"{self.name} is closed"
+
+    def append(self, data: Buffer) -> int:
+        self._check()
+        position = self.size
+        self._disk.before_write(self._content, data)
+        self._content.data += data
+        self.size = position + len(data)
+        return position
+
+    def read(self, position: int, size: int) -> bytes:
+        self._check()
+        self._disk.before_read()
+        return bytes(self._content.data[position : position + size])
+
+    def truncate(self, size: int) -> None:
+        self._check()
+        self._content.truncate(size)
+        self.size = size
+        self.generation += 1
+
+    def sync(self) -> None:
+        self._check()
+        self._disk.before_sync(self.name, self._content)
+        self._content.sync()
+
+    def modified_ms(self) -> int:
+        return self._disk.now_ms
+
+    def fileno(self) -> int:
+        return -1
+
+    def pin(self) -> None:
+        self._pin_count += 1
+
+    def unpin(self) -> None:
+        self._pin_count -= 1
+
+    def close(self) -> None:
+        self._is_closing = True
+
+
+class SimulatedDirectory:
+    def __init__(self, disk: SimulatedDisk, node: _Folder, path: str) -> None:
+        self.path = path
+        self.node = node
+        self.disk = disk
+        self._epoch = disk.epoch
+
+    def _names(self) -> dict[str, _Content | _Folder]:
+        self.disk.check(self._epoch)
+        return self.node.names
+
+    def open(self, name: str) -> SimulatedFile:
+        content = self._names().get(name)
+        if content is None:
+            content = _Content()
+            self.node.create(name, content)
+        assert isinstance(content, _Content), f"{name} is a folder"
+        return SimulatedFile(self.disk, content, name)
+
+    def names(self) -> list[str]:
+        return sorted(self._names())
+
+    def sizes(self) -> dict[str, int]:
+        return {name: len(node.data) for name, node in self._names().items() if isinstance(node, _Content)}
+
+    def exists(self, name: str) -> bool:
+        return name in self._names()
+
+    def folder(self, name: str) -> SimulatedDirectory:
+        node = self._names().get(name)
+        if node is None:
+            node = _Folder()
+            self.node.create(name, node)
+        assert isinstance(node, _Folder), f"{name} is a file"
+        return SimulatedDirectory(self.disk, node, f"{self.path}/{name}")
+
+    def rename(self, old: str, new: str) -> None:
+        if old not in self._names():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
+        self.node.rename(old, new)
+
+    def remove(self, name: str) -> None:
+        self._names()
+        self.node.remove(name)
+
+    def read_whole(self, name: str) -> bytes | None:
+        content = self._names().get(name)
+        return bytes(content.data) if isinstance(content, _Content) else None
+
+    def replace_whole(self, name: str, content: bytes, durable: bool = True) -> None:
+        self._names()
+        made = _Content()
+        self.disk.before_write(made, content)
+        made.data += content
+        self.node.create(name + ".tmp", made)
+        if durable:
+            self.disk.before_sync(name, made)
+            made.sync()
+        self.node.rename(name + ".tmp", name)
+        if durable:
+            self.sync()
+
+    def sync(self) -> None:
+        self._names()
+        self.disk.before_sync(self.path, None)
+        self.node.sync()
