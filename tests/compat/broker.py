@@ -33,8 +33,9 @@ def running_broker(log_dir: Path, settings: Mapping[str, str] | None = None) -> 
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
             yield _bootstrap(process, errors)
-        except BaseException:
+        except BaseException as failure:
             process.kill()
+            failure.add_note(f"the broker said: {_said(errors) or 'nothing'}")
             raise
         else:
             process.send_signal(signal.SIGTERM)
