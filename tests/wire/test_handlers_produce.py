@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import Any
 
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.wire.batches import (
+    BASE_OFFSET,
+    COUNT,
+    INT16,
+    INT32,
+    INT64,
+    LAST_DELTA,
+    MAGIC,
+    MAX_TIMESTAMP,
+    patched,
+)
 from tests.wire.harness import FETCH, PRODUCE, START_MS, Harness, batch_of, other_connection
 from tests.wire.requests import fetch, fetch_values, produce, produce_values
 from tidelog.protocol import compression
 from tidelog.protocol import produce as codec
-from tidelog.protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION, compute_crc
+from tidelog.protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.records import read_records
 
 VERSIONS = pytest.mark.parametrize("version", range(3, 14))
-INT16, INT32, INT64 = Struct(">h"), Struct(">i"), Struct(">q")
 
 
 @VERSIONS
@@ -62,15 +71,6 @@ def test_each_partition_has_an_outcome_of_its_own(harness: Harness, version: int
     assert harness.check_logs() == {"a-0": 2, "a-1": 0, "b-0": 4}
 
 
-def patched(batch: bytearray, position: int, number: Struct, value: int, fix_crc: bool = True) -> bytearray:
-    number.pack_into(batch, position, value)
-    if fix_crc:
-        Struct(">I").pack_into(batch, CRC_POSITION, compute_crc(memoryview(batch), 0, len(batch)))
-    return batch
-
-
-BASE_OFFSET, LENGTH, MAGIC, LAST_DELTA = 0, 8, 16, 23
-BASE_TIMESTAMP, MAX_TIMESTAMP, PRODUCER_ID, SEQUENCE, COUNT = 27, 35, 43, 53, 57
 FAR_AHEAD = START_MS + 3_600_001
 
 REFUSED: dict[str, tuple[Any, ErrorCode]] = {

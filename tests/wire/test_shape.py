@@ -170,3 +170,33 @@ def test_entries_are_counted_over_the_whole_request() -> None:
     topics += bytes(4) + b"\0"
     with pytest.raises(MalformedRequest, match="entries"):
         decode_request(19, 4, bytes(topics), 0)
+
+
+UNKNOWN_TAGS = b"\2\x63\3abc\x64\0"
+
+
+def test_tagged_fields_that_are_not_known_are_left_out() -> None:
+    """KIP-482: a newer client may send them; kio by itself would raise a KeyError."""
+    plain = b"\2" + bytes(16) + b"\2t\0" + b"\1\0" + b"\0"
+    tagged = b"\2" + bytes(16) + b"\2t" + UNKNOWN_TAGS + b"\1\0" + UNKNOWN_TAGS
+    assert decode_request(3, 12, tagged, 0) == decode_request(3, 12, plain, 0)
+    for end in range(len(tagged)):
+        with pytest.raises(MalformedRequest):
+            decode_request(3, 12, tagged[:end], 0)
+
+
+def test_tagged_fields_come_once_and_in_order() -> None:
+    for tags in (b"\2\x63\0\x63\0", b"\2\x64\0\x63\0"):
+        with pytest.raises(MalformedRequest, match="comes after"):
+            decode_request(3, 12, b"\1\1\0" + tags, 0)
+
+
+def test_null_is_refused_where_the_schema_does_not_allow_it() -> None:
+    for body in (b"\xff\xff\xff\xff\0\0\0\0\0", b"\x80\0\0\0\0\0\0\0\0"):
+        with pytest.raises(MalformedRequest, match="array of -"):
+            decode_request(19, 2, body, 0)
+    with pytest.raises(MalformedRequest, match="negative"):
+        decode_request(10, 0, b"\xff\xff", 0)
+    assert decode_request(22, 0, b"\xff\xff" + bytes(4), 0).transactional_id is None
+    with pytest.raises(MalformedRequest, match="negative"):
+        decode_request(22, 0, b"\xff\xfe" + bytes(4), 0)

@@ -22,7 +22,7 @@ from kio.static.constants import EntityType
 
 from tidelog.base.files import Buffer
 from tidelog.protocol.errors import MalformedRequest
-from tidelog.protocol.shape import check_shape
+from tidelog.protocol.shape import Measure, check_shape
 
 API_VERSIONS_KEY = 18
 _FRAME_HEAD = Struct(">ii")
@@ -32,7 +32,9 @@ def decode_request(api_key: int, version: int, data: Buffer, position: int) -> A
     """The request body that begins at `position` and ends where `data` ends."""
     message = load_request_schema(api_key, version)
     body = bytes(memoryview(data)[position:])
-    check_shape(message, body, 0)  # bytes behind the message are let be, as Kafka does: librdkafka sends some
+    measure = Measure()
+    check_shape(message, body, 0, measure)  # bytes behind the message are let be: librdkafka sends some
+    body = measure.apply_cuts(body)
     try:
         return entity_reader(message)(body, 0)[0]
     except (SerialError, ValueError, TypeError, OverflowError) as error:

@@ -21,25 +21,44 @@ from tidelog.protocol import wire
 from tidelog.protocol.errors import MalformedRequest
 
 
-class Budget:
-    """How many entries of arrays the rest of the message may have."""
+class Measure:
+    """What is counted and found on the way through one message."""
 
-    __slots__ = ("left",)
+    __slots__ = ("_cuts", "_left")
 
     def __init__(self) -> None:
-        self.left = ARRAY_LENGTH_MAX
+        self._left = ARRAY_LENGTH_MAX
+        self._cuts: list[tuple[int, int, bytes]] = []  # start, end, what stands there instead; in order
 
     def take(self, count: int, data: Buffer, position: int) -> int:
-        self.left -= count
-        if self.left < 0:
+        """Count so many entries of an array."""
+        self._left -= count
+        if self._left < 0:
             raise MalformedRequest(f"more than {ARRAY_LENGTH_MAX} entries in one request")
         if count > len(data) - position:
             raise MalformedRequest(f"{len(data) - position} bytes cannot hold {count} entries")
         return count
 
+    def cut(self, start: int, end: int, instead: bytes = b"") -> None:
+        self._cuts.append((start, end, instead))
 
-# Takes the bytes, a position and the budget, returns the position behind what it measured.
-Walk = Callable[[Buffer, int, Budget], int]
+    @property
+    def cut_count(self) -> int:
+        return len(self._cuts)
+
+    def apply_cuts(self, data: bytes) -> bytes:
+        """The message without the tagged fields that are not known, which kio would not take (KIP-482)."""
+        if not self._cuts:
+            return data
+        kept, position = bytearray(), 0
+        for start, end, instead in sorted(self._cuts):
+            kept += data[position:start] + instead
+            position = end
+        return bytes(kept + data[position:])
+
+
+# Takes the bytes, a position and the measure, returns the position behind what it measured.
+Walk = Callable[[Buffer, int, Measure], int]
 
 _FIXED_SIZES = {
     "bool": 1,
@@ -60,9 +79,9 @@ _FIXED_SIZES = {
 }
 
 
-def check_shape(message: Any, data: Buffer, position: int) -> int:
+def check_shape(message: Any, data: Buffer, position: int, measure: Measure | None = None) -> int:
     """The position behind the message at `position`; MalformedRequest if it does not fit its bytes."""
-    return _walk_of(message)(data, position, Budget())
+    return _walk_of(message)(data, position, measure or Measure())
 
 
 @cache
@@ -75,24 +94,44 @@ def _walk_of(message: Any) -> Walk:
         if "tag" in field.metadata
     }
 
-    def walk(data: Buffer, position: int, budget: Budget) -> int:
+    def walk(data: Buffer, position: int, measure: Measure) -> int:
         for walk_field in walks:
-            position = walk_field(data, position, budget)
-        return _walk_tags(data, position, budget, tagged) if flexible else position
+            position = walk_field(data, position, measure)
+        return _walk_tags(data, position, measure, tagged) if flexible else position
 
     return walk
 
 
-def _walk_tags(data: Buffer, position: int, budget: Budget, tagged: dict[int, Walk]) -> int:
+def _walk_tags(data: Buffer, position: int, measure: Measure, tagged: dict[int, Walk]) -> int:
+    count_position = position
     count, position = wire.read_unsigned_varint(data, position, "tag count")
-    for _ in range(budget.take(count, data, position)):
+    count_end = position
+    last_tag, unknown_count = -1, 0
+    for _ in range(measure.take(count, data, position)):
+        start = position
         tag, position = wire.read_unsigned_varint(data, position, "tag")
         size, position = wire.read_unsigned_varint(data, position, "tag size")
         end = wire.skip(data, position, size, "tagged field")
-        if tag in tagged and tagged[tag](data, position, budget) != end:
+        if tag <= last_tag:
+            raise MalformedRequest(f"tagged field {tag} comes after {last_tag}")
+        last_tag = tag
+        if tag not in tagged:
+            unknown_count += 1
+            measure.cut(start, end)
+        elif not _fills(tagged[tag], data, position, end, measure):
             raise MalformedRequest(f"tagged field {tag} does not fill its {size} bytes")
         position = end
+    if unknown_count:
+        known = bytearray()
+        wire.write_unsigned_varint(known, count - unknown_count)
+        measure.cut(count_position, count_end, bytes(known))
     return position
+
+
+def _fills(walk: Walk, data: Buffer, position: int, end: int, measure: Measure) -> bool:
+    """Whether the field ends where its size says, with nothing to be cut out, which would change that."""
+    cut_count = measure.cut_count
+    return walk(data, position, measure) == end and measure.cut_count == cut_count
 
 
 def _walk_of_field(field: Field[Any], flexible: bool) -> Walk:
@@ -102,8 +141,9 @@ def _walk_of_field(field: Field[Any], flexible: bool) -> Walk:
         if is_nullable and not is_array:
             element = _nullable_walk(element)
     else:
-        element = _walk_of_primitive(field.metadata["kafka_type"], flexible)
-    return _array_walk(element, flexible) if is_array else element
+        may_be_null = is_nullable and not is_array
+        element = _walk_of_primitive(field.metadata["kafka_type"], flexible, may_be_null)
+    return _array_walk(element, flexible, is_nullable) if is_array else element
 
 
 def _type_of(field: Field[Any]) -> tuple[Any, bool, bool]:
@@ -120,49 +160,51 @@ def _type_of(field: Field[Any]) -> tuple[Any, bool, bool]:
     return inner, True, is_nullable
 
 
-def _walk_of_primitive(kafka_type: str, flexible: bool) -> Walk:
+def _walk_of_primitive(kafka_type: str, flexible: bool, is_nullable: bool) -> Walk:
     fixed = _FIXED_SIZES.get(kafka_type)
     if fixed is not None:
         return lambda data, position, _: wire.skip(data, position, fixed, kafka_type)
-    if flexible:
-        return _walk_compact_bytes
-    return _walk_string if kafka_type == "string" else _walk_bytes
+    read_length = _length_reader(flexible, wire.read_int16 if kafka_type == "string" else wire.read_int32)
 
-
-def _walk_compact_bytes(data: Buffer, position: int, _: Budget) -> int:
-    size, position = wire.read_unsigned_varint(data, position, "length")
-    return wire.skip(data, position, max(size - 1, 0), "compact bytes")
-
-
-def _walk_string(data: Buffer, position: int, _: Budget) -> int:
-    end = wire.skip(data, position, 2, "string length")
-    return wire.skip(data, end, max(wire.INT16.unpack_from(data, position)[0], 0), "string")
-
-
-def _walk_bytes(data: Buffer, position: int, _: Budget) -> int:
-    end = wire.skip(data, position, 4, "bytes length")
-    return wire.skip(data, end, max(wire.INT32.unpack_from(data, position)[0], 0), "bytes")
-
-
-def _nullable_walk(element: Walk) -> Walk:
-    def walk(data: Buffer, position: int, budget: Budget) -> int:
-        end = wire.skip(data, position, 1, "null marker")
-        return element(data, end, budget) if data[position] == 1 else end
+    def walk(data: Buffer, position: int, _: Measure) -> int:
+        size, position = read_length(data, position, kafka_type)
+        return wire.skip(data, position, 0 if size == -1 and is_nullable else size, kafka_type)
 
     return walk
 
 
-def _array_walk(element: Walk, flexible: bool) -> Walk:
-    def walk(data: Buffer, position: int, budget: Budget) -> int:
-        if flexible:
-            count, position = wire.read_unsigned_varint(data, position, "array length")
-            count -= 1
-        else:
-            end = wire.skip(data, position, 4, "array length")
-            (count,) = wire.INT32.unpack_from(data, position)
-            position = end
-        for _ in range(budget.take(max(count, 0), data, position)):
-            position = element(data, position, budget)
+ReadLength = Callable[[Buffer, int, str], tuple[int, int]]
+
+
+def _length_reader(flexible: bool, legacy: ReadLength) -> ReadLength:
+    """Reads a length that is -1 for null: as it stands, or one more than it is as a varint."""
+    if not flexible:
+        return legacy
+
+    def read(data: Buffer, position: int, what: str) -> tuple[int, int]:
+        size, position = wire.read_unsigned_varint(data, position, what)
+        return size - 1, position
+
+    return read
+
+
+def _nullable_walk(element: Walk) -> Walk:
+    def walk(data: Buffer, position: int, measure: Measure) -> int:
+        end = wire.skip(data, position, 1, "null marker")
+        return element(data, end, measure) if data[position] == 1 else end
+
+    return walk
+
+
+def _array_walk(element: Walk, flexible: bool, is_nullable: bool) -> Walk:
+    read_length = _length_reader(flexible, wire.read_int32)
+
+    def walk(data: Buffer, position: int, measure: Measure) -> int:
+        count, position = read_length(data, position, "array length")
+        if count < 0 and not (count == -1 and is_nullable):
+            raise MalformedRequest(f"an array of {count} entries")
+        for _ in range(measure.take(max(count, 0), data, position)):
+            position = element(data, position, measure)
         return position
 
     return walk

@@ -1,0 +1,92 @@
+"""One valid frame of every API and version: what mutations and fuzzing begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.wire.harness import (
+    API_VERSIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    FETCH,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    LIST_OFFSETS,
+    METADATA,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+    Harness,
+    batch_of,
+    parts,
+    request_frame,
+    seconds,
+)
+from tests.wire.requests import fetch_values, metadata_values, produce_values
+from tidelog.handlers.table import APIS
+
+TOPIC = "t"
+
+
+def sample_frames(harness: Harness) -> Iterator[bytes]:
+    """Frames without their size prefix, about the topic `t` that the harness must have."""
+    for api in APIS:
+        for version in range(api.oldest_version, api.newest_version + 1):
+            yield request_frame(api.key, version, 1, **_values(harness, api.key, version))
+
+
+def _values(harness: Harness, api_key: int, version: int) -> dict[str, Any]:
+    part = parts(api_key, version)
+    match api_key:
+        case 0:
+            return produce_values(harness, version, {TOPIC: [(0, batch_of(2)), (1, batch_of(1))]})
+        case 1:
+            forgotten = {TOPIC: [1]}
+            return fetch_values(harness, version, {TOPIC: [(0, 0), (1, 0)]}, forgotten=forgotten)
+        case 2:
+            ask = part.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
+            topics = (part.ListOffsetsTopic(name=TOPIC, partitions=(ask,)),)
+            return {"replica_id": -1, "isolation_level": 0, "topics": topics, "timeout": seconds(1)}
+        case 3:
+            return metadata_values(version, [TOPIC])
+        case 19:
+            config = part.CreatableTopicConfig(name="retention.ms", value="1000")
+            topic = part.CreatableTopic(
+                name="n", num_partitions=1, replication_factor=1, assignments=(), configs=(config,)
+            )
+            return {"topics": (topic,), "timeout": seconds(1), "validate_only": True}
+        case 20:
+            states = (part.DeleteTopicState(name="absent", topic_id=None),) if version >= 6 else ()
+            return {"topics": states, "topic_names": ("absent",), "timeout": seconds(1)}
+        case 23:
+            epoch = part.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+            return {
+                "replica_id": -1,
+                "topics": (part.OffsetForLeaderTopic(topic=TOPIC, partitions=(epoch,)),),
+            }
+        case _:
+            return _SMALL[api_key]
+
+
+_SMALL: dict[int, dict[str, Any]] = {
+    FIND_COORDINATOR: {"key": "group", "key_type": 0, "coordinator_keys": ("group",)},
+    API_VERSIONS: {"client_software_name": "x", "client_software_version": "1"},
+    INIT_PRODUCER_ID: {
+        "transactional_id": None,
+        "transaction_timeout": seconds(60),
+        "producer_id": -1,
+        "producer_epoch": -1,
+        "enable2_pc": False,
+        "keep_prepared_txn": False,
+    },
+}
+SAMPLED = (
+    PRODUCE,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    OFFSET_FOR_LEADER_EPOCH,
+    *_SMALL,
+)

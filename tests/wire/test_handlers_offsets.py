@@ -1,0 +1,141 @@
+"""ListOffsets and OffsetForLeaderEpoch in every version."""
+
+from __future__ import annotations
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from tests.wire.batches import with_crc
+from tests.wire.harness import PRODUCE, START_MS, Harness, batch_of
+from tests.wire.requests import end_of_epoch, list_offset, produce, produce_values
+from tidelog.handlers.offsets import (
+    EARLIEST,
+    EARLIEST_LOCAL,
+    EARLIEST_PENDING_UPLOAD,
+    LATEST,
+    LATEST_TIERED,
+    MAX_TIMESTAMP,
+)
+
+VERSIONS = pytest.mark.parametrize("version", range(1, 12))
+EPOCH_VERSIONS = pytest.mark.parametrize("version", range(2, 5))
+FIRST = {
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+    -7: 99,
+    -(2**63): 99,
+}
+
+
+@pytest.fixture
+def filled(harness: Harness) -> Harness:
+    """Timestamps 1,000 … 1,009, then 3,000 … 3,009, then 2,000 … 2,009 above the start."""
+    harness.create_topic("t", partitions=2)
+    for seconds in (1, 3, 2):
+        assert produce(harness, 9, "t", batch_of(10, timestamp=START_MS + 1_000 * seconds)).error_code == 0
+    return harness
+
+
+@VERSIONS
+def test_the_ends_of_the_log(filled: Harness, version: int) -> None:
+    for timestamp, offset in ((LATEST, 30), (EARLIEST, 0)):
+        found = list_offset(filled, version, "t", timestamp)
+        assert (found.error_code, found.offset, found.timestamp) == (0, offset, -1)
+    assert list_offset(filled, version, "t", LATEST, index=1).offset == 0
+    filled.partition("t").log.advance_start(10)
+    assert list_offset(filled, version, "t", EARLIEST).offset == 10
+
+
+@VERSIONS
+@pytest.mark.parametrize(
+    ("after", "offset"), [(0, 0), (1_000, 0), (1_005, 5), (1_010, 10), (2_000, 10), (3_009, 19), (3_010, -1)]
+)
+def test_the_first_record_not_before_a_time(filled: Harness, version: int, after: int, offset: int) -> None:
+    found = list_offset(filled, version, "t", START_MS + after)
+    assert (found.error_code, found.offset) == (0, offset)
+    assert (found.timestamp == -1) == (offset == -1)
+
+
+@VERSIONS
+@pytest.mark.parametrize("timestamp", FIRST)
+def test_special_timestamps_have_a_first_version(filled: Harness, version: int, timestamp: int) -> None:
+    found = list_offset(filled, version, "t", timestamp)
+    if version < FIRST[timestamp]:
+        assert (found.error_code, found.offset) == (ErrorCode.unsupported_version, -1)
+        return
+    offsets = {MAX_TIMESTAMP: 19, EARLIEST_LOCAL: 0, LATEST_TIERED: -1, EARLIEST_PENDING_UPLOAD: -1}
+    assert (found.error_code, found.offset) == (0, offsets[timestamp])
+    if timestamp == MAX_TIMESTAMP:
+        assert found.timestamp == START_MS + 3_009
+        assert list_offset(filled, version, "t", timestamp, index=1).offset == -1
+
+
+@VERSIONS
+def test_what_is_not_there_is_told(filled: Harness, version: int) -> None:
+    for topic, index in (("absent", 0), ("t", 2), ("t", -1)):
+        found = list_offset(filled, version, topic, LATEST, index=index)
+        assert (found.error_code, found.offset) == (ErrorCode.unknown_topic_or_partition, -1)
+
+
+@pytest.mark.parametrize("version", range(4, 12))
+def test_another_leader_epoch_is_told(filled: Harness, version: int) -> None:
+    assert (
+        list_offset(filled, version, "t", LATEST, leader_epoch=3).error_code == ErrorCode.unknown_leader_epoch
+    )
+    filled.partition("t").leader_epoch = 4
+    assert (
+        list_offset(filled, version, "t", LATEST, leader_epoch=3).error_code == ErrorCode.fenced_leader_epoch
+    )
+    assert list_offset(filled, version, "t", LATEST, leader_epoch=4).leader_epoch == 4
+
+
+@pytest.mark.parametrize("version", range(2, 12))
+def test_a_committed_reader_sees_the_last_stable_offset(filled: Harness, version: int) -> None:
+    log = filled.partition("t").log
+    batch = batch_of(2, transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
+    log.append(memoryview(batch), 0, len(batch), 0, START_MS)
+    filled.partition("t").maybe_advance()
+    assert list_offset(filled, version, "t", LATEST).offset == 32
+    assert list_offset(filled, version, "t", LATEST, isolation_level=1).offset == 30
+
+
+@pytest.mark.parametrize("version", range(7, 12))
+def test_nothing_above_the_high_watermark_is_shown(harness: Harness, version: int) -> None:
+    harness.create_topic("t", flush_messages="1")
+    harness.holds_flushes = True
+    harness.send(PRODUCE, 9, **produce_values(harness, 9, {"t": [(0, batch_of(3))]}, acks=0))
+    for timestamp, offset in ((LATEST, 0), (MAX_TIMESTAMP, -1), (START_MS, -1)):
+        assert list_offset(harness, version, "t", timestamp).offset == offset
+
+
+def test_a_batch_that_only_looks_like_one_does_not_stop_the_search(harness: Harness) -> None:
+    """Bodies are not looked at when they come in; whoever asks for a time in one hears that it is corrupt."""
+    harness.create_topic("t")
+    rubbish = batch_of(1, value=b"x" * 50)
+    rubbish[61:] = b"\xff" * (len(rubbish) - 61)
+    assert produce(harness, 9, "t", with_crc(rubbish)).error_code == 0
+    assert list_offset(harness, 7, "t", START_MS).error_code == ErrorCode.corrupt_message
+    assert list_offset(harness, 7, "t", LATEST).offset == 1
+
+
+@EPOCH_VERSIONS
+def test_the_end_of_a_leader_epoch(filled: Harness, version: int) -> None:
+    partition = filled.partition("t")
+    partition.leader_epoch = 4
+    produce(filled, 9, "t", batch_of(5, timestamp=START_MS))
+    expected = {0: (0, 30), 1: (0, 30), 3: (0, 30), 4: (4, 35), 5: (-1, -1), -1: (-1, -1)}
+    for epoch, (found_epoch, end_offset) in expected.items():
+        found = end_of_epoch(filled, version, "t", epoch)
+        assert (found.error_code, found.leader_epoch, found.end_offset) == (0, found_epoch, end_offset), epoch
+
+
+@EPOCH_VERSIONS
+def test_epochs_of_what_is_not_there(filled: Harness, version: int) -> None:
+    for topic, index in (("absent", 0), ("t", 2), ("t", -1)):
+        found = end_of_epoch(filled, version, topic, 0, index=index)
+        assert found.error_code == ErrorCode.unknown_topic_or_partition
+    assert end_of_epoch(filled, version, "t", 0, leader_epoch=9).error_code == ErrorCode.unknown_leader_epoch
+    filled.partition("t").leader_epoch = 10
+    assert end_of_epoch(filled, version, "t", 0, leader_epoch=9).error_code == ErrorCode.fenced_leader_epoch
