@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from confluent_kafka import Message
 
@@ -12,11 +14,9 @@ from tidelog.cli.demo import Ledger, Tally
 def test_the_demo_survives_its_kills_and_says_so(offline: Tidelog) -> None:
     shown = offline("demo", "--records", "30000", "--kills", "2")
     assert shown.exit_code == 0, shown.out + shown.error
-    counts = {
-        line.rsplit("  ", 1)[0].strip(): line.rsplit("  ", 1)[1].strip()
-        for line in shown.lines
-        if "  " in line
-    }
+    counts = dict(
+        re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in shown.lines if "  " in line.strip()
+    )
     assert counts["records acknowledged"] == "30,000"
     assert counts["kills (SIGKILL)"] == "2"
     assert counts["acknowledged but missing"] == counts["duplicated"] == "0"

@@ -116,14 +116,17 @@ class Tally:
 
 def _produce(broker: BrokerProcess, progress: Progress, count: int, kills: int) -> Ledger:
     ledger = Ledger(count)
-    kill_at = [count * (place + 1) // (kills + 1) for place in range(kills)]
+    stretch = count // (kills + 1)
+    kill_at = [stretch * place for place in range(1, kills + 1)]
     producer = _open_producer(broker)
     task = progress.add_task("produce", total=count)
     started = last_change = time.monotonic()
     sent = acknowledged = 0
     while ledger.acknowledged_count < count:
-        sent = _send_slice(producer, ledger, sent)
-        producer.poll(0.05 if sent == count else 0)
+        # Never so far ahead that a kill would find nothing left to send.
+        end = kill_at[0] + stretch // 2 if kill_at else count
+        sent = _send_slice(producer, ledger, sent, end)
+        producer.poll(0.05 if sent == end else 0)
         if ledger.acknowledged_count != acknowledged:
             acknowledged, last_change = ledger.acknowledged_count, time.monotonic()
             progress.update(task, completed=acknowledged)
@@ -136,15 +139,16 @@ def _produce(broker: BrokerProcess, progress: Progress, count: int, kills: int) 
     return ledger
 
 
-def _send_slice(producer: Producer, ledger: Ledger, sent: int) -> int:
+def _send_slice(producer: Producer, ledger: Ledger, sent: int, end: int) -> int:
     """Queue the next records, as many as fit; the number of the next one to send."""
-    for number in range(sent, min(sent + SEND_SLICE, ledger.count)):
+    slice_end = min(sent + SEND_SLICE, end)
+    for number in range(sent, slice_end):
         try:
             producer.produce(TOPIC, f"{number:0{RECORD_SIZE}d}", on_delivery=ledger.on_delivery)
         except BufferError:
             producer.poll(0.05)
             return number
-    return min(sent + SEND_SLICE, ledger.count)
+    return max(sent, slice_end)
 
 
 def _kill_and_restart(broker: BrokerProcess, progress: Progress, acknowledged: int) -> float:
