@@ -15,7 +15,7 @@ UNSENT_BYTES_MAX = 8 * MIB  # answers of one connection not yet taken by the cli
 CONNECTIONS_MAX = 10_000
 ANSWERS_PER_FLUSH = 32  # answers made before the first of them is sent
 SEND_CHUNK_SIZE = 1 * MIB  # one sendfile call
-PAGE_PROBE_STRIDE = 128 * KIB  # how far apart a range is probed for cold pages
+PAGE_PROBE_STRIDE = 256 * KIB  # how far apart a range is probed for cold pages
 
 # Requests
 ARRAY_LENGTH_MAX = 100_000  # topics, partitions and all other entries of one request together

@@ -27,7 +27,7 @@ from tidelog.log.segment import (
     file_name,
 )
 from tidelog.log.transactions import AbortedIndex, AbortedTransaction
-from tidelog.protocol.batch import NO_TIMESTAMP, BatchHeader, check_whole, stamp, stamp_append_time
+from tidelog.protocol.batch import NO_TIMESTAMP, check_whole, stamp, stamp_append_time
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
 from tidelog.protocol.records import read_marker, read_records
 
@@ -187,13 +187,11 @@ class Log:
             segment = self.segments[place]
             found = segment.locate(offset)
             if found is not None:
-                if found.header.base_offset >= bound_offset:
-                    return None
-                if found.header.size > max_bytes and not at_least_one:
+                if found.base_offset >= bound_offset or (found.size > max_bytes and not at_least_one):
                     return None
                 size = self._position_of(place, bound_offset) - found.position
-                wanted = max(max_bytes, found.header.size)
-                return segment.slice(found.position, min(size, wanted)) if size > 0 else None
+                wanted = max(max_bytes, found.size)
+                return FileSlice(segment.file, found.position, min(size, wanted)) if size > 0 else None
             place += 1
             if place < len(self.segments):
                 offset = max(offset, self.bases[place])
@@ -262,11 +260,6 @@ class Log:
         """The record with the largest timestamp; of several, the first."""
         best = max((s.largest_timestamp for s in self.segments), key=lambda largest: largest.timestamp)
         return self.find_timestamp(best.timestamp, self.end_offset) if best.timestamp >= 0 else None
-
-    def header_at(self, offset: int) -> BatchHeader | None:
-        """The header of the batch that holds `offset`."""
-        found = self.segments[max(bisect_right(self.bases, offset) - 1, 0)].locate(offset)
-        return found.header if found else None
 
     def advance_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers; their segments go when retention next looks."""

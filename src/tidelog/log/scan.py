@@ -6,14 +6,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import NamedTuple
 
 from tidelog.base.files import File
 from tidelog.base.limits import BATCH_HEADER_SIZE, SCAN_CHUNK_SIZE
-from tidelog.protocol.batch import LENGTH_MIN, OFFSET_AND_LENGTH, BatchHeader, check_whole, read_header
+from tidelog.protocol.batch import (
+    LENGTH_MIN,
+    LENGTH_OVERHEAD,
+    OFFSET_AND_LENGTH,
+    BatchHeader,
+    check_whole,
+    read_header,
+)
 from tidelog.protocol.errors import CorruptBatch
 
 _HEADERS_CHUNK_SIZE = 8 * 1024
+_PLACES_CHUNK_SIZE = 4 * 1024
+_unpack_place = Struct(">qi11xi").unpack_from
 
 
 class BatchAt(NamedTuple):
@@ -37,6 +47,40 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[BatchAt]:
             return
         yield BatchAt(position, header)
         position += header.size
+
+
+class Place(NamedTuple):
+    """A batch as a reader needs it: where it is, what it begins with, how long it is."""
+
+    position: int
+    base_offset: int
+    size: int
+
+
+def find_batch(file: File, position: int, end: int, offset: int, expected: int = -1) -> Place | None:
+    """The first batch from `position` on whose last offset is not below `offset`.
+
+    On the way of every fetch, so it reads three fields of each header and no more. `expected` is the last
+    offset that the batch at `position` must have, if that is known; LookupError if it has another.
+    """
+    while position + BATCH_HEADER_SIZE <= end:
+        chunk = file.read(position, min(_PLACES_CHUNK_SIZE, end - position))
+        inside, last_inside = 0, len(chunk) - BATCH_HEADER_SIZE
+        while inside <= last_inside:
+            base_offset, length, last_delta = _unpack_place(chunk, inside)
+            if expected >= 0 and (base_offset + last_delta != expected or chunk[inside + 16] != 2):
+                raise LookupError(f"no batch that ends with {expected} at {position}")
+            expected = -1
+            size = length + LENGTH_OVERHEAD
+            if length < LENGTH_MIN or position + inside + size > end:
+                return None
+            if base_offset + last_delta >= offset:
+                return Place(position + inside, base_offset, size)
+            inside += size
+        if inside == 0:
+            return None
+        position += inside
+    return None
 
 
 class Scan:

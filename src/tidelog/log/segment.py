@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
-from tidelog.base.files import Buffer, Directory, File, FileSlice
+from tidelog.base.files import Buffer, Directory, File
 from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.log.index import OffsetIndex, TimeIndex
-from tidelog.log.scan import BatchAt, walk_headers
+from tidelog.log.scan import BatchAt, Place, find_batch, walk_headers
 from tidelog.protocol.batch import NO_TIMESTAMP
 
 LOG_SUFFIX = ".log"
@@ -127,44 +127,26 @@ class Segment:
                 break
         return self._first_timestamp
 
-    def locate(self, offset: int) -> BatchAt | None:
+    def locate(self, offset: int) -> Place | None:
         """The first batch whose last offset is not below `offset`."""
-        for batch in walk_headers(self.file, self._position_near(offset), self.size):
-            if batch.header.base_offset + batch.header.last_offset_delta >= offset:
-                return batch
-        return None
-
-    def _position_near(self, offset: int) -> int:
-        """The position of a batch at or before the one that holds `offset`."""
         entry = self.offset_index.floor(offset - self.base_offset)
-        if entry is None:
-            return 0
-        for batch in walk_headers(self.file, entry[1], self.size):
-            if batch.header.last_offset == self.base_offset + entry[0] and batch.header.magic == 2:
-                return entry[1]
-            break
-        self.offset_index.reset()  # it points nowhere: the walk from the start is slow, and right
-        return 0
+        file = self._file or self.file
+        if entry is not None:
+            try:
+                return find_batch(file, entry[1], self.size, offset, self.base_offset + entry[0])
+            except LookupError:
+                self.offset_index.reset()  # it points nowhere: the walk from the start is slow, and right
+        return find_batch(file, 0, self.size, offset)
 
     def locate_timestamp(self, timestamp: int, start_offset: int) -> BatchAt | None:
         """The first batch from `start_offset` on with a timestamp that is not below `timestamp`."""
         entry = self.time_index.floor(timestamp - 1)
         offset = max(start_offset, self.base_offset + (entry[1] if entry else 0))
-        for batch in walk_headers(self.file, self._position_near(offset), self.size):
+        place = self.locate(offset)
+        for batch in walk_headers(self.file, place.position if place else self.size, self.size):
             if batch.header.max_timestamp >= timestamp and batch.header.last_offset >= start_offset:
                 return batch
         return None
-
-    def slice(self, position: int, size: int) -> FileSlice:
-        return FileSlice(self.file, position, size)
-
-    def read_next_offset(self) -> int:
-        """The offset after the last batch: from the last index entry on, so a short walk."""
-        entry = self.offset_index.last()
-        next_offset = self.base_offset
-        for batch in walk_headers(self.file, entry[1] if entry else 0, self.size):
-            next_offset = batch.header.last_offset + 1
-        return next_offset
 
     def is_full(self, size: int, last_offset: int, segment_bytes: int) -> bool:
         """Whether a batch of `size` bytes must go to a new segment."""
