@@ -36,6 +36,7 @@ def shared() -> Iterator[Harness]:
         harness.create_topic("t", partitions=2, segment_bytes="20000")
         harness.create_topic("compacted", cleanup_policy="compact")
         harness.create_topic("squeezed", compression_type="gzip")
+        harness.holds_store = True  # no mutated request may make ten thousand folders
         yield harness
         harness.check_logs()
 
@@ -53,6 +54,7 @@ def offer(harness: Harness, frame: bytes) -> None:
         harness.broker.waiting.drop(harness.connection)
         harness.answers()
         harness.connection = Connection(2**20)
+    harness.held_requests.clear()
     if harness.broker.waiting.count > 50:
         harness.advance(5 * 60 * 1_000)
     harness.answers()
@@ -62,7 +64,8 @@ def test_every_api_has_a_sample(shared: Harness, frames: list[bytes]) -> None:
     assert {api.key for api in APIS} == {*SAMPLED}
     for frame in frames:
         shared.send_frame(frame)
-    assert len(shared.answers()) + shared.broker.waiting.count == len(frames)
+    shared.advance(5 * 60 * 1_000)
+    assert len(shared.answers()) == len(frames)
 
 
 @BOUNDED
