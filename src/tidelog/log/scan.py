@@ -63,7 +63,7 @@ def find_batch(file: File, position: int, end: int, offset: int, expected: int =
     On the way of every fetch, so it reads three fields of each header and no more. `expected` is the last
     offset that the batch at `position` must have, if that is known; LookupError if it has another.
     """
-    while position + BATCH_HEADER_SIZE <= end:
+    while 0 <= position <= end - BATCH_HEADER_SIZE:
         chunk = file.read(position, min(_PLACES_CHUNK_SIZE, end - position))
         inside, last_inside = 0, len(chunk) - BATCH_HEADER_SIZE
         while inside <= last_inside:
@@ -78,8 +78,10 @@ def find_batch(file: File, position: int, end: int, offset: int, expected: int =
                 return Place(position + inside, base_offset, size)
             inside += size
         if inside == 0:
-            return None
+            break
         position += inside
+    if expected >= 0:
+        raise LookupError(f"no batch at {position}")
     return None
 
 
