@@ -17,16 +17,20 @@ PAGE = Path(__file__).with_name("SOAK.md")
 _HEAD = """\
 # What the last full runs counted
 
-`make soak` writes this page: a row for each suite, from its last run at full count. Lost and duplicated
-records are counted against what the broker had acknowledged. `TIDELOG_SEED` repeats a run.
+`make soak` writes this page: a row for each suite, from its last run at full count, also when it failed.
+Lost and duplicated records are counted against what the broker had acknowledged. `TIDELOG_SEED`
+repeats a run.
 
-| suite | kills | records acknowledged | missing | duplicated | seed | date | commit |
-|---|---:|---:|---:|---:|---:|---|---|
+| suite | outcome | kills | records acknowledged | missing | duplicated | seed | date | commit |
+|---|---|---:|---:|---:|---:|---:|---|---|
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
+    """`outcome` is "passed" only if the run went through to its end and found nothing wrong."""
+
+    outcome: str
     kills: int
     acknowledged: int
     missing: int
@@ -51,10 +55,8 @@ def record(suite: str, tally: Tally, page: Path = PAGE) -> None:
         return
     rows = {line.split("|")[1].strip(): line for line in _rows(page)}
     today = datetime.now(UTC).date().isoformat()
-    rows[suite] = (
-        f"| {suite} | {tally.kills:,} | {tally.acknowledged:,} | {tally.missing:,} | {tally.duplicated:,} "
-        f"| {tally.seed} | {today} | {_commit()} |"
-    )
+    counts = f"{tally.kills:,} | {tally.acknowledged:,} | {tally.missing:,} | {tally.duplicated:,}"
+    rows[suite] = f"| {suite} | {tally.outcome} | {counts} | {tally.seed} | {today} | {_commit()} |"
     page.write_text(_HEAD + "\n".join(rows[name] for name in sorted(rows)) + "\n", encoding="utf-8")
 
 

@@ -14,16 +14,19 @@ def test_a_suite_s_row_is_replaced_and_the_others_stay(
 ) -> None:
     monkeypatch.setenv("TIDELOG_SOAK", "1")
     page = tmp_path / "SOAK.md"
-    record("one", Tally(60, 1_000, 0, 0, 7), page)
-    record("two", Tally(5, 50, 0, 0, 8), page)
-    record("one", Tally(61, 2_000, 0, 0, 9), page)
+    record("one", Tally("passed", 60, 1_000, 0, 0, 7), page)
+    record("two", Tally("passed", 5, 50, 0, 0, 8), page)
+    record("one", Tally("passed", 61, 2_000, 0, 0, 9), page)
     rows = [line for line in page.read_text().splitlines() if line.startswith(("| one", "| two"))]
-    assert [row.split("|")[1:4] for row in rows] == [[" one ", " 61 ", " 2,000 "], [" two ", " 5 ", " 50 "]]
+    assert [row.split("|")[1:4] for row in rows] == [
+        [" one ", " passed ", " 61 "],
+        [" two ", " passed ", " 5 "],
+    ]
 
 
 def test_a_sampled_run_leaves_the_page_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TIDELOG_SOAK", raising=False)
-    record("one", Tally(4, 10, 0, 0, 7), tmp_path / "SOAK.md")
+    record("one", Tally("passed", 4, 10, 0, 0, 7), tmp_path / "SOAK.md")
     assert not (tmp_path / "SOAK.md").exists()
 
 

@@ -29,7 +29,7 @@ def test_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> None
     seed = choose_seed()
     chance = random.Random(seed)
     kill_count = SOAK_KILLS if is_soak() else SAMPLE_KILLS
-    findings, kills, acknowledged = Findings(), 0, 0
+    findings, kills, acknowledged, outcome = Findings(), 0, 0, "failed"
     try:
         with (
             BrokerProcess(tmp_path, SETTINGS) as broker,
@@ -44,9 +44,10 @@ def test_kills_at_random_moments_lose_and_double_nothing(tmp_path: Path) -> None
             findings, acknowledged = check_topic(broker.bootstrap_servers, load), load.acknowledged_count
             assert findings.is_clean, f"at the end: {findings}"
             assert _roll_count(tmp_path) > 3, "the kills were meant to fall across rolls"
+            outcome = "passed"
     finally:
-        tally = Tally(kills, acknowledged, findings.missing_count, findings.duplicated_count, seed)
-        print(tally)
+        tally = Tally(outcome, kills, acknowledged, findings.missing_count, findings.duplicated_count, seed)
+        print(tally, (tmp_path / "broker.stderr").read_text()[-2_000:], sep="\n")
         record("SIGKILL of one broker under load", tally)
 
 
