@@ -13,7 +13,14 @@ from tidelog.base.files import Directory
 from tidelog.cluster.controller import encode_id
 from tidelog.cluster.image import TopicFacts
 from tidelog.log.checkpoint import Offsets
-from tidelog.log.directory import PARTITION_METADATA, LogDirectory, deleted_folder_name, folder_name
+from tidelog.log.directory import (
+    PARTITION_METADATA,
+    LogDirectory,
+    deleted_folder_name,
+    folder_name,
+    read_topic_id,
+    write_topic_id,
+)
 from tidelog.log.recovery import open_log
 from tidelog.log.retention import remove_expired
 from tidelog.replication.partition import Partition, Role
@@ -126,10 +133,9 @@ class Partitions:
         settings: TopicSettings,
         now_ms: int,
     ) -> tuple[Partition, list[str]]:
-        own = f"version: 0\ntopic_id: {encode_id(topic.topic_id)}".encode()
         folder = home.directory.folder(name)
-        found = folder.read_whole(PARTITION_METADATA)
-        if found is not None and found.strip() != own:  # a topic of that name that was deleted
+        found = read_topic_id(folder)
+        if found is not None and found != encode_id(topic.topic_id):  # a topic of that name that was deleted
             stray = deleted_folder_name(topic.name, index, topic.topic_id)
             home.directory.rename(name, stray)
             self._strays.append((home.directory, stray))
@@ -139,7 +145,8 @@ class Partitions:
         recovery_point, start_offset = home.recovery_points.pop(key, 0), home.start_offsets.pop(key, 0)
         log, report = open_log(folder, settings, now_ms, recovery_point, start_offset, home.was_clean)
         if found is None:
-            folder.replace_whole(PARTITION_METADATA, own, durable=False)
+            write_topic_id(folder, encode_id(topic.topic_id))
+            log.note_replaced(PARTITION_METADATA)
             self._unsynced[home.path] = home
         events = [f"{name}: {problem}" for problem in report.problems]
         return Partition(topic.name, topic.topic_id, index, log, home), events

@@ -35,7 +35,7 @@ def admit(view: memoryview, start: int, end: int, settings: TopicSettings, now_m
     """The checked header of the batch and where its bytes are: as they came, or recompressed."""
     size = end - start
     if size < BATCH_HEADER_SIZE:
-        raise RefusedBatch(_CORRUPT, f"a batch of {size} bytes is shorter than its header")
+        raise RefusedBatch(_INVALID, f"a batch of {size} bytes is shorter than its header")
     header = read_header(view, start)
     if header.magic != 2:
         raise RefusedBatch(_INVALID, f"magic {header.magic} is not accepted, only 2")
@@ -61,7 +61,7 @@ def admit(view: memoryview, start: int, end: int, settings: TopicSettings, now_m
 def _refuse_length(header: BatchHeader, size: int) -> None:
     if BATCH_HEADER_SIZE - LENGTH_OVERHEAD <= header.length < size - LENGTH_OVERHEAD:
         raise RefusedBatch(_INVALID, "a produce request holds exactly one batch for a partition")
-    raise RefusedBatch(_CORRUPT, f"the batch says it has {header.length + LENGTH_OVERHEAD} bytes, not {size}")
+    raise RefusedBatch(_INVALID, f"the batch says it has {header.length + LENGTH_OVERHEAD} bytes, not {size}")
 
 
 def _check_header(header: BatchHeader) -> None:

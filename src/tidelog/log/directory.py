@@ -113,3 +113,15 @@ def deleted_folder_name(topic: str, index: int, unique: bytes) -> str:
     """The name a deleted partition's folder gets before it is removed in the background."""
     suffix = f"-{index}.{unique.hex()}{DELETE_SUFFIX}"
     return topic[: FOLDER_NAME_LENGTH_MAX - len(suffix)] + suffix
+
+
+def read_topic_id(folder: Directory) -> str | None:
+    """The topic id in a partition's folder; None if there is none that can be read."""
+    lines = (folder.read_whole(PARTITION_METADATA) or b"").decode(errors="replace").split()
+    is_whole = lines[:3] == ["version:", "0", "topic_id:"] and len(lines) == 4 and len(lines[3]) == 22
+    return lines[3] if is_whole else None
+
+
+def write_topic_id(folder: Directory, topic_id: str) -> None:
+    """Not fsynced here: the log's first flush does that. Torn by a crash, it is written anew."""
+    folder.replace_whole(PARTITION_METADATA, f"version: 0\ntopic_id: {topic_id}".encode(), durable=False)

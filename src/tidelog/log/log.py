@@ -169,6 +169,10 @@ class Log:
         self.has_new_files = True
         return segment
 
+    def note_replaced(self, name: str) -> None:
+        """A small file of this folder was replaced; the next flush makes it durable."""
+        self._unsynced_names.append(name)
+
     def write_snapshot(self) -> None:
         """The producers' state at the log end offset; not fsynced here, the next flush does that."""
         name = file_name(self.end_offset, SNAPSHOT_SUFFIX)

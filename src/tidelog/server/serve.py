@@ -68,6 +68,7 @@ class Server:
         self._transports: dict[Connection, Transport] = {}
         self._peers: dict[str, int] = {}
         self._buffered_size = 0
+        self._checkpointing: set[LogDirectory] = set()
         self._sockets: list[socket.socket] = []
         self._locks: list[DirectoryLock] = []
         self._removals: list[Removal] = []
@@ -261,15 +262,20 @@ class Server:
         self._threads.submit(job.run).add_done_callback(on_done)
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """One at a time in each directory: if the last is still being written, the next one will do."""
+        directory = checkpoint.directory
+        if directory in self._checkpointing:
+            return
+        self._checkpointing.add(directory)
+
         def on_done(future: Future[None]) -> None:
-            error = future.exception()
-            if isinstance(error, OSError):
-                self.loop.call_soon_threadsafe(self._on_failed, checkpoint.directory, error)
+            self.loop.call_soon_threadsafe(self._on_checkpoint, directory, future.exception())
 
         self._threads.submit(checkpoint.write).add_done_callback(on_done)
 
-    def _on_failed(self, directory: LogDirectory, error: OSError) -> None:
-        if not self._is_stopping:
+    def _on_checkpoint(self, directory: LogDirectory, error: BaseException | None) -> None:
+        self._checkpointing.discard(directory)
+        if isinstance(error, OSError) and not self._is_stopping:
             self.broker.fail_directory(directory, error)
             self._settle()
 
