@@ -29,7 +29,7 @@ def read_transaction_index(content: bytes, base_offset: int = 0) -> list[Aborted
     whole = len(content) - len(content) % _ENTRY.size
     for version, *fields in _ENTRY.iter_unpack(memoryview(content)[:whole]):
         entry = AbortedTransaction(*fields)
-        if version != ENTRY_VERSION or entry.last_offset < max(base_offset, entry.first_offset):
+        if version != ENTRY_VERSION or entry.last_offset < max(base_offset, entry.first_offset + 1):
             break
         entries.append(entry)
     return entries
