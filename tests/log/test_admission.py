@@ -26,9 +26,9 @@ def changed(place: int, layout: str, value: int, count: int = 2) -> bytearray:
     ("place", "layout", "value", "code"),
     [
         (0, ">q", 5, ErrorCode.invalid_record),
-        (8, ">i", 10**6, ErrorCode.corrupt_message),
-        (8, ">i", -1, ErrorCode.corrupt_message),
-        (8, ">i", 0, ErrorCode.corrupt_message),
+        (8, ">i", 10**6, ErrorCode.invalid_record),
+        (8, ">i", -1, ErrorCode.invalid_record),
+        (8, ">i", 0, ErrorCode.invalid_record),
         (16, ">b", 1, ErrorCode.invalid_record),
         (21, ">h", 0x20, ErrorCode.invalid_record),
         (21, ">h", 0x80, ErrorCode.invalid_record),
@@ -59,7 +59,7 @@ def test_a_flipped_bit_anywhere_under_the_checksum_is_refused(tmp_path: Path) ->
 def test_a_batch_shorter_than_its_header_is_refused(tmp_path: Path) -> None:
     log = open_new(tmp_path)
     for size in (0, 1, 60):
-        assert refusal(log, make_batch()[:size]) == ErrorCode.corrupt_message
+        assert refusal(log, make_batch()[:size]) == ErrorCode.invalid_record
 
 
 def test_two_batches_in_one_request_are_refused(tmp_path: Path) -> None:

@@ -1,0 +1,363 @@
+"""Opening a log after a stop, a crash, or somebody's hand: what is cut, what is rebuilt, what is believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.log.making import (
+    NOW_MS,
+    append,
+    append_marker,
+    flush,
+    make_batch,
+    open_new,
+    read_bytes,
+    read_log,
+    reopen,
+)
+from tidelog.log.log import Log
+from tidelog.protocol.records import Marker
+
+SEGMENT_COUNT = 4
+BATCH_COUNT = 8  # in a segment
+SETTINGS = {"index_interval_bytes": 100}
+
+
+def name(base: int, suffix: str) -> str:
+    return f"{base:020}{suffix}"
+
+
+def filled(folder: Path) -> Log:
+    """Four segments of eight batches of two records; producer 7 wrote them, transaction 1 was aborted in
+    each segment but the last, where it is open."""
+    log = open_new(folder, **SETTINGS)
+    sequence = 0
+    for segment in range(SEGMENT_COUNT):
+        if segment:
+            log.roll(NOW_MS)
+        for number in range(BATCH_COUNT - 2):
+            timestamp = NOW_MS + 1_000 * segment + 10 * number
+            append(log, make_batch(2, timestamp=timestamp, producer_id=7, sequence=sequence), epoch=segment)
+            sequence += 2
+        append(log, make_batch(2, producer_id=1, sequence=2 * segment, transactional=True), epoch=segment)
+        if segment < SEGMENT_COUNT - 1:
+            append_marker(log, Marker.ABORT, 1, epoch=segment)
+    return log
+
+
+BASES = [0, 15, 30, 45]
+
+
+def snapshot_of(log: Log) -> tuple[object, ...]:
+    """Everything that can be asked of a log."""
+    times = range(NOW_MS - 1, NOW_MS + 3_200, 7)
+    return (
+        (log.start_offset, log.end_offset),
+        read_log(log),
+        [read_bytes(log, offset, max_bytes=1) for offset in range(log.start_offset, log.end_offset)],
+        [log.find_timestamp(timestamp, log.end_offset) for timestamp in times],
+        log.find_max_timestamp(),
+        log.epochs.entries(),
+        log.last_stable_offset(log.end_offset),
+        log.aborted_between(0, log.end_offset),
+        sorted((p.producer_id, p.epoch, p.recent[-1][:3], p.transaction_offset) for p in log.producers),
+    )
+
+
+def crashed(folder: Path, flushed: bool = False) -> tuple[object, ...]:
+    """Leave a log as a killed process does: the files are closed, nothing else is done."""
+    log = filled(folder)
+    assert log.bases == BASES
+    if flushed:
+        flush(log)
+    expected = snapshot_of(log)
+    log.close(clean=False)
+    return expected
+
+
+def stopped(folder: Path) -> tuple[object, ...]:
+    log = filled(folder)
+    expected = snapshot_of(log)
+    log.close(clean=True)
+    return expected
+
+
+def test_a_clean_stop_is_opened_without_a_scan(tmp_path: Path) -> None:
+    expected = stopped(tmp_path)
+    log, report = reopen(tmp_path, 59, 0, True, **SETTINGS)
+    assert (report.scanned_bytes, report.cut_bytes, report.rebuilt, report.problems) == (0, 0, [], [])
+    assert snapshot_of(log) == expected
+    assert log.recovery_point == log.end_offset == 59
+
+
+def test_a_crash_is_opened_by_a_scan_of_everything_unflushed(tmp_path: Path) -> None:
+    expected = crashed(tmp_path)
+    log, report = reopen(tmp_path, 0, 0, False, **SETTINGS)
+    assert report.scanned_bytes == log.size and report.cut_bytes == 0
+    assert snapshot_of(log) == expected
+
+
+@pytest.mark.parametrize(("recovery_point", "first"), [(1, 0), (20, 1), (31, 2), (50, 3), (59, 3)])
+def test_only_segments_from_the_recovery_point_on_are_scanned(
+    tmp_path: Path, recovery_point: int, first: int
+) -> None:
+    expected = crashed(tmp_path)
+    log, report = reopen(tmp_path, recovery_point, 0, False, **SETTINGS)
+    assert report.scanned_bytes == sum(segment.size for segment in log.segments[first:])
+    assert snapshot_of(log) == expected
+    assert log.recovery_point == recovery_point
+
+
+def test_a_recovery_point_beyond_the_end_is_taken_back(tmp_path: Path) -> None:
+    crashed(tmp_path)
+    log, _ = reopen(tmp_path, 10**6, 0, False, **SETTINGS)
+    assert log.recovery_point == log.end_offset == 59
+
+
+def test_a_clean_sign_that_does_not_fit_the_files_is_not_believed(tmp_path: Path) -> None:
+    expected = crashed(tmp_path)
+    log, report = reopen(tmp_path, 20, 0, True, **SETTINGS)
+    assert report.scanned_bytes > 0
+    assert snapshot_of(log) == expected
+
+
+def damage_positions(size: int, batch: int) -> list[int]:
+    """Bytes to be cut off or hit: the last one, around the header, the whole batch, in the one before."""
+    return [
+        1,
+        2,
+        30,
+        batch - 62,
+        batch - 61,
+        batch - 60,
+        batch - 21,
+        batch - 1,
+        batch,
+        batch + 1,
+        batch + 70,
+        size,
+    ]
+
+
+TAIL = len(make_batch(2))
+
+
+@pytest.mark.parametrize("cut", damage_positions(7 * TAIL, TAIL))
+def test_a_truncated_tail_is_cut_at_the_last_whole_batch(tmp_path: Path, cut: int) -> None:
+    crashed(tmp_path)
+    path = tmp_path / name(45, ".log")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) - cut])
+    log, report = reopen(tmp_path, 45, 0, False, **SETTINGS)
+    left = (len(whole) - cut) // TAIL
+    assert log.end_offset == 45 + 2 * left
+    assert path.read_bytes() == whole[: left * TAIL]
+    assert report.cut_bytes == len(whole) - cut - left * TAIL
+    assert append(log, make_batch(), epoch=9).base_offset == log.end_offset - 1
+
+
+@pytest.mark.parametrize("back", damage_positions(7 * TAIL, TAIL))
+def test_a_flipped_bit_cuts_its_batch_and_all_behind_it(tmp_path: Path, back: int) -> None:
+    crashed(tmp_path)
+    path = tmp_path / name(45, ".log")
+    whole = path.read_bytes()
+    place = len(whole) - back
+    if TAIL - 5 > place % TAIL >= 12 and place % TAIL < 16:
+        pytest.skip("the leader epoch is outside of the checksum")
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x40]) + whole[place + 1 :])
+    log, report = reopen(tmp_path, 45, 0, False, **SETTINGS)
+    assert log.end_offset == 45 + 2 * (place // TAIL)
+    assert path.stat().st_size == place // TAIL * TAIL
+    assert report.problems
+
+
+@pytest.mark.parametrize("zeros", [1, 11, 12, 60, 61, 62, TAIL, 5_000])
+def test_a_zero_filled_tail_is_cut(tmp_path: Path, zeros: int) -> None:
+    expected = crashed(tmp_path)
+    path = tmp_path / name(45, ".log")
+    path.write_bytes(path.read_bytes() + bytes(zeros))
+    log, report = reopen(tmp_path, 45, 0, False, **SETTINGS)
+    assert report.cut_bytes == zeros
+    assert snapshot_of(log) == expected
+
+
+def test_a_good_batch_behind_a_torn_one_does_not_come_back(tmp_path: Path) -> None:
+    crashed(tmp_path)
+    path = tmp_path / name(45, ".log")
+    whole = path.read_bytes()
+    path.write_bytes(whole[:TAIL] + bytes(TAIL) + whole[2 * TAIL :])
+    log, _ = reopen(tmp_path, 45, 0, False, **SETTINGS)
+    assert log.end_offset == 47
+
+
+def test_a_batch_repeated_at_the_end_is_cut(tmp_path: Path) -> None:
+    expected = crashed(tmp_path)
+    path = tmp_path / name(45, ".log")
+    path.write_bytes(path.read_bytes() + path.read_bytes()[-TAIL:])
+    log, _ = reopen(tmp_path, 45, 0, False, **SETTINGS)
+    assert snapshot_of(log) == expected
+
+
+def test_segments_behind_a_cut_one_are_dropped(tmp_path: Path) -> None:
+    crashed(tmp_path)
+    path = tmp_path / name(15, ".log")
+    path.write_bytes(path.read_bytes()[:-1])
+    log, report = reopen(tmp_path, 15, 0, False, **SETTINGS)
+    assert log.bases == [0, 15] and log.end_offset == 29
+    assert not (tmp_path / name(30, ".log")).exists()
+    assert any("dropped" in problem for problem in report.problems)
+    assert log.epochs.entries() == [(0, 0), (1, 15)]
+
+
+def test_damage_below_the_recovery_point_is_left_alone(tmp_path: Path) -> None:
+    crashed(tmp_path)
+    path = tmp_path / name(0, ".log")
+    damaged = bytearray(path.read_bytes())
+    damaged[70] ^= 1
+    path.write_bytes(damaged)
+    log, report = reopen(tmp_path, 45, 0, False, **SETTINGS)
+    assert report.cut_bytes == 0 and log.end_offset == 59
+    assert path.read_bytes() == damaged
+
+
+def rewrite(path: Path, how: str) -> None:
+    content = path.read_bytes() if path.exists() else b""
+    if how == "missing":
+        path.unlink()
+    elif how == "empty":
+        path.write_bytes(b"")
+    elif how == "short":
+        path.write_bytes(content[:-1])
+    elif how == "zeros":
+        path.write_bytes(bytes(len(content)))
+    elif how == "garbage":
+        path.write_bytes(bytes(b ^ 0xA5 for b in content))
+    elif how == "longer":
+        path.write_bytes(content + content)
+
+
+DAMAGES = ["missing", "empty", "short", "zeros", "garbage"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex", ".snapshot"])
+@pytest.mark.parametrize("base", BASES)
+def test_a_damaged_file_beside_the_log_changes_nothing_after_a_crash(
+    tmp_path: Path, base: int, suffix: str, how: str
+) -> None:
+    expected = crashed(tmp_path, flushed=True)
+    path = tmp_path / name(base, suffix)
+    if not path.exists():
+        pytest.skip("there is none")
+    rewrite(path, how)
+    log, _ = reopen(tmp_path, 59, 0, False, **SETTINGS)
+    if suffix == ".txnindex" and how in ("missing", "empty") and base < 45:
+        pytest.skip("an index without entries is like that of a segment without aborts")
+    assert snapshot_of(log) == expected
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".snapshot"])
+@pytest.mark.parametrize("base", [*BASES, 59])
+def test_a_damaged_file_beside_the_log_changes_nothing_after_a_clean_stop(
+    tmp_path: Path, base: int, suffix: str, how: str
+) -> None:
+    expected = stopped(tmp_path)
+    path = tmp_path / name(base, suffix)
+    if not path.exists():
+        pytest.skip("there is none")
+    rewrite(path, how)
+    log, _ = reopen(tmp_path, 59, 0, True, **SETTINGS)
+    assert snapshot_of(log) == expected
+
+
+@pytest.mark.parametrize("how", ["short", "garbage", "zeros"])
+@pytest.mark.parametrize("base", BASES[:3])
+def test_a_damaged_transaction_index_is_made_anew_after_a_clean_stop(
+    tmp_path: Path, base: int, how: str
+) -> None:
+    expected = stopped(tmp_path)
+    rewrite(tmp_path / name(base, ".txnindex"), how)
+    log, _ = reopen(tmp_path, 59, 0, True, **SETTINGS)
+    assert snapshot_of(log) == expected
+    log.close(clean=True)
+    log, report = reopen(tmp_path, 59, 0, True, **SETTINGS)
+    assert snapshot_of(log) == expected and report.rebuilt == []
+
+
+def test_without_any_snapshot_the_producers_are_read_from_the_log(tmp_path: Path) -> None:
+    expected = stopped(tmp_path)
+    for path in tmp_path.glob("*.snapshot"):
+        path.unlink()
+    log, _ = reopen(tmp_path, 59, 0, True, **SETTINGS)
+    assert snapshot_of(log) == expected
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_damaged_leader_epochs_are_read_from_the_log(tmp_path: Path, is_clean: bool, how: str) -> None:
+    expected = stopped(tmp_path) if is_clean else crashed(tmp_path)
+    rewrite(tmp_path / "leader-epoch-checkpoint", how)
+    log, _ = reopen(tmp_path, 59, 0, is_clean, **SETTINGS)
+    assert snapshot_of(log) == expected
+
+
+def test_a_rebuilt_index_is_the_one_that_was_lost(tmp_path: Path) -> None:
+    stopped(tmp_path)
+    kept = {
+        path.name: path.read_bytes()
+        for suffix in (".index", ".timeindex")
+        for path in tmp_path.glob(f"*{suffix}")
+    }
+    for file_name in kept:
+        (tmp_path / file_name).unlink()
+    log, report = reopen(tmp_path, 59, 0, True, **SETTINGS)
+    assert report.rebuilt
+    log.close(clean=True)
+    assert {file_name: (tmp_path / file_name).read_bytes() for file_name in kept} == kept
+
+
+def test_the_checkpointed_log_start_counts_if_it_is_above_the_first_segment(tmp_path: Path) -> None:
+    crashed(tmp_path)
+    log, _ = reopen(tmp_path, 59, 20, False, **SETTINGS)
+    assert log.start_offset == 20
+    log.close(clean=False)
+    for path in tmp_path.glob(f"{0:020}*"):
+        path.unlink()
+    log, _ = reopen(tmp_path, 59, 5, False, **SETTINGS)
+    assert log.start_offset == 15
+
+
+def test_a_log_that_ends_below_its_start_is_emptied_and_begins_there(tmp_path: Path) -> None:
+    crashed(tmp_path)
+    log, _ = reopen(tmp_path, 59, 100, False, **SETTINGS)
+    assert (log.start_offset, log.end_offset, log.size) == (100, 100, 0)
+    assert append(log, make_batch()).base_offset == 100
+
+
+def test_a_second_crash_right_after_recovery_finds_the_same_log(tmp_path: Path) -> None:
+    expected = crashed(tmp_path)
+    path = tmp_path / name(45, ".log")
+    path.write_bytes(path.read_bytes() + b"torn")
+    for _ in range(3):
+        log, _ = reopen(tmp_path, 20, 0, False, **SETTINGS)
+        assert snapshot_of(log) == expected
+        log.close(clean=False)
+
+
+def test_a_partition_folder_without_files_opens_as_an_empty_log(tmp_path: Path) -> None:
+    log, report = reopen(tmp_path, 0, 0, False)
+    assert (log.start_offset, log.end_offset, log.bases) == (0, 0, [0])
+    assert report.problems == []
+
+
+def test_snapshots_of_clean_stops_do_not_pile_up(tmp_path: Path) -> None:
+    log = open_new(tmp_path)
+    for _ in range(4):
+        append(log, make_batch(producer_id=7, sequence=log.end_offset))
+        end = log.end_offset
+        log.close(clean=True)
+        log, _ = reopen(tmp_path, end, 0, True)
+    assert len(list(tmp_path.glob("*.snapshot"))) <= 2

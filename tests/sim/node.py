@@ -1,0 +1,187 @@
+"""One broker on a simulated disk, with the shell's part done by hand: store, fsyncs, removals, clock.
+
+**Invariant:** nothing happens by itself; fsyncs end when `end_flushes` is called, in the order they began.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.log.making import NOW_MS, make_batch
+from tests.sim.disk import SimulatedDirectory, SimulatedDisk
+from tidelog.base.config import BrokerSettings
+from tidelog.broker.broker import Broker, Removal
+from tidelog.client.produce import decode_produce_response, encode_produce_request
+from tidelog.cluster.store import (
+    Check,
+    Create,
+    Delete,
+    Done,
+    Multi,
+    Node,
+    Outcome,
+    ReadTree,
+    StoreReply,
+    StoreRequest,
+    Tree,
+    Write,
+)
+from tidelog.handlers.table import dispatch
+from tidelog.log.directory import LogDirectory
+from tidelog.protocol.connection import Connection
+from tidelog.protocol.produce import ProducedPartition
+from tidelog.replication.partition import Partition
+
+VERSION = 9
+ALL = -1
+
+
+class MemoryStore:
+    """A tree that outlives the broker; every request is well formed and succeeds."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self._ephemeral: set[str] = set()
+
+    def perform(self, action: ReadTree | Multi) -> Outcome:
+        if isinstance(action, ReadTree):
+            return Tree(dict(self.nodes))
+        for operation in action.operations:
+            if isinstance(operation, Create):
+                assert operation.path not in self.nodes
+                self.nodes[operation.path] = Node(operation.data, 0)
+                if operation.is_ephemeral:
+                    self._ephemeral.add(operation.path)
+            elif isinstance(operation, Write):
+                old = self.nodes[operation.path]
+                self.nodes[operation.path] = Node(operation.data, old.version + 1)
+            elif isinstance(operation, Delete):
+                del self.nodes[operation.path]
+            else:
+                assert isinstance(operation, Check)
+        return Done()
+
+    def end_session(self) -> None:
+        for path in self._ephemeral:
+            self.nodes.pop(path, None)
+        self._ephemeral.clear()
+
+
+class BrokerOnDisk:
+    def __init__(self, seed: int = 0, **topic_config: int | str) -> None:
+        self.random = Random(seed)
+        self.disk = SimulatedDisk()
+        self.store = MemoryStore()
+        self.config = {name.replace("_", "."): str(value) for name, value in topic_config.items()}
+        self.start()
+
+    # Lives.
+
+    def start(self, folders: tuple[str, ...] = ("logs",)) -> None:
+        """Start on what the disk holds and wait until the broker serves."""
+        self.store.end_session()
+        self.directories = [LogDirectory(self._top(name)) for name in folders]
+        self.broker = Broker(BrokerSettings({}), self.directories, self.random.randbytes)
+        self.connection = Connection(1 << 24)
+        self.pending: list[tuple[Partition, OSError | None]] = []
+        self.removals: list[Removal] = []
+        self.correlation_id = 0
+        self.broker.set_time(NOW_MS, 0)
+        self.broker.start("127.0.0.1", 9092)
+        self.settle()
+        assert self.broker.is_serving
+
+    def _top(self, name: str) -> SimulatedDirectory:
+        """The operator made the log directory long ago."""
+        folder = self.disk.root.folder(name)
+        self.disk.root.sync()
+        return folder
+
+    def stop(self) -> None:
+        self.broker.stop()
+
+    def crash(self) -> None:
+        self.disk.crash(self.random)
+
+    def create_topic(self, name: str = "t", partition_count: int = 1) -> None:
+        outcomes: list[Outcome] = []
+        self.broker.create_topic(name, self.config, [[1]] * partition_count, outcomes.append)
+        self.settle()
+        assert outcomes == [Done()]
+
+    def delete_topic(self, name: str = "t") -> None:
+        self.broker.delete_topic(self.broker.image.topics[name], lambda outcome: None)
+        self.settle()
+
+    def partition(self, index: int = 0, topic: str = "t") -> Partition:
+        partitions = self.broker.partitions.of(topic)
+        assert partitions is not None
+        return partitions[index]
+
+    # The shell's part.
+
+    def settle(self) -> None:
+        """Do what the broker asked for, but for the fsyncs."""
+        self.broker.waiting.wake()
+        while self.broker.effects:
+            effect = self.broker.effects.pop(0)
+            if isinstance(effect, StoreRequest):
+                self.broker.on_store_reply(StoreReply(effect.ticket, self.store.perform(effect.action)))
+            elif isinstance(effect, Removal):
+                self.removals.append(effect)
+            else:
+                try:
+                    effect.write()
+                except OSError as error:
+                    self.broker.fail_directory(effect.directory, error)
+
+    def run_flushes(self) -> int:
+        """Run the fsyncs that were asked for; the broker does not hear of it yet. How many there were."""
+        flushes, self.broker.flushes = self.broker.flushes, []
+        for partition, job in flushes:
+            try:
+                job.run()
+                self.pending.append((partition, None))
+            except OSError as error:
+                self.pending.append((partition, error))
+        return len(flushes)
+
+    def end_flushes(self) -> int:
+        """Run what there is to run and tell the broker how it went. How many fsyncs that were."""
+        self.run_flushes()
+        pending, self.pending = self.pending, []
+        for partition, error in pending:
+            self.broker.on_flushed(partition, error)
+        self.settle()
+        return len(pending)
+
+    def tick(self, passed_ms: int) -> None:
+        self.broker.set_time(self.broker.now_ms + passed_ms, self.broker.uptime_ms + passed_ms)
+        self.broker.tick()
+        self.settle()
+
+    # The client's part.
+
+    def produce(
+        self, batch: bytearray | None = None, acks: int = ALL, index: int = 0, topic: str = "t"
+    ) -> int:
+        """Send a batch; the number under which its answer will come."""
+        self.correlation_id += 1
+        pieces = encode_produce_request(
+            VERSION, self.correlation_id, "c", acks, 5_000, [(topic, [(index, batch or make_batch())])]
+        )
+        frame = bytearray(b"".join(bytes(piece) for piece in pieces))
+        dispatch(self.broker, self.connection, memoryview(frame)[4:])
+        self.settle()
+        return self.correlation_id
+
+    def take_answers(self) -> dict[int, ProducedPartition]:
+        """What has been answered since the last time, by the number of the request."""
+        answers = {}
+        for answer in self.connection.output:
+            assert isinstance(answer, bytes | bytearray)
+            number = int.from_bytes(answer[4:8], "big")
+            response = decode_produce_response(memoryview(answer), 9, VERSION)
+            answers[number] = response.topics[0][1][0]
+        self.connection.output.clear()
+        return answers
