@@ -69,6 +69,23 @@ class Aio:
             return [Acknowledged(-1) for _ in records]
         return [Acknowledged(answer.offset, answer.timestamp) for answer in answers]
 
+    def produce_batch(self, topic: str, records: Sequence[Sent]) -> None:
+        """All the records in one batch: this client lets its user cut them."""
+
+        async def send() -> None:
+            async with AIOKafkaProducer(bootstrap_servers=self.bootstrap, max_batch_size=1 << 20) as producer:
+                batch = producer.create_batch()
+                for record in records:
+                    added = batch.append(key=record.key, value=record.value, timestamp=record.timestamp_ms)
+                    assert added is not None, "the batch is full"
+                sent = await producer.send_batch(batch, topic, partition=0)
+                try:
+                    await asyncio.wait_for(sent, CONSUME_SECONDS_MAX)
+                except BrokerResponseError as error:
+                    raise Refused(error.errno, str(error)) from error
+
+        asyncio.run(send())
+
     @staticmethod
     async def _send(producer: AIOKafkaProducer, topic: str, record: Sent) -> Any:
         return await producer.send(

@@ -42,6 +42,9 @@ TIMESTAMP_TYPES: dict[int, Literal["create", "append"]] = {
     TIMESTAMP_LOG_APPEND_TIME: "append",
 }
 
+LINGER_MS = 50
+"""Enough that records sent together mostly share a batch; librdkafka promises nothing about where it cuts."""
+
 
 class Confluent:
     name = "confluent-kafka"
@@ -67,7 +70,7 @@ class Confluent:
                 "compression.type": codec,
                 "acks": acks,
                 "enable.idempotence": idempotent,
-                "linger.ms": 50,
+                "linger.ms": LINGER_MS,
                 "message.max.bytes": 64 << 20,
             }
         )

@@ -36,22 +36,6 @@ class TestConfluent(ProduceAndConsume, Timestamps, Places, Sizes, Topics):
         assert refused.value.code == MESSAGE_TOO_LARGE
         assert client.edges(topic) == (0, 1)
 
-    def test_a_batch_of_many_records_is_taken_whole_or_not_at_all(
-        self, client: Confluent, new_topic: NewTopic, bootstrap: str
-    ) -> None:
-        many = [Sent(b"%04d" % number * 25) for number in range(100)]
-        roomy = new_topic()
-        client.produce(roomy, many)
-        (batch,) = stored_batches(bootstrap, roomy)
-        exact = new_topic({"max.message.bytes": str(batch.size)})
-        client.produce(exact, many)
-        assert client.edges(exact) == (0, len(many))
-        tight = new_topic({"max.message.bytes": str(batch.size - 1)})
-        with pytest.raises(Refused) as refused:
-            client.produce(tight, many)
-        assert refused.value.code == MESSAGE_TOO_LARGE
-        assert client.edges(tight) == (0, 0)
-
     def test_reading_to_the_end_finds_the_end(self, client: Confluent, topic: str) -> None:
         client.produce(topic, [Sent(b"one"), Sent(b"two")])
         for committed_only in (False, True):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from confluent_kafka import Producer
 
 from tests.compat.client import CODECS, CONSUME_SECONDS_MAX, Received, Sent, eventually
-from tests.compat.confluent.driver import Confluent, produce_with
+from tests.compat.confluent.driver import LINGER_MS, Confluent, produce_with
 
 START_MS = (int(time.time()) - 3 * 3600) * 1000
 """Recent, so that no producer expires, and far enough back that no record is from the future."""
@@ -70,7 +70,7 @@ def random_records(count: int, value_size: int, first: int = 0) -> list[Sent]:
 def write_every_codec(bootstrap: str, topic: str) -> None:
     """About 4 MB: 800 records of 1,000 bytes with each codec, in batches of 100, every second idempotent."""
     for number, codec in enumerate(CODECS):
-        settings = {"compression.type": codec, "enable.idempotence": number % 2 == 0, "linger.ms": 50}
+        settings = {"compression.type": codec, "enable.idempotence": number % 2 == 0, "linger.ms": LINGER_MS}
         producer = Producer({"bootstrap.servers": bootstrap, **settings})
         records = random_records(800, 1000, first=800 * number)
         for start in range(0, len(records), 100):
