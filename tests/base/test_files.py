@@ -1,0 +1,133 @@
+"""The real disk: whole writes, slices that never lie, pins, replacements, the lock."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidelog.base.files import DirectoryLock, DiskDirectory, FileSlice
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> DiskDirectory:
+    return DiskDirectory(str(tmp_path))
+
+
+def test_appends_go_to_the_end_and_tell_where(directory: DiskDirectory) -> None:
+    file = directory.open("a")
+    assert [file.append(b"one"), file.append(bytearray(b"two")), file.append(memoryview(b"!"))] == [0, 3, 6]
+    assert (file.size, file.read(0, 100), file.read(2, 3), file.read(7, 5)) == (7, b"onetwo!", b"etw", b"")
+    assert directory.open("a").size == 7
+
+
+def test_a_short_write_is_continued(directory: DiskDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = directory.open("a")
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, memoryview(data)[:3]))
+    assert file.append(b"0123456789") == 0
+    assert (file.size, file.read(0, 20)) == (10, b"0123456789")
+
+
+def test_a_write_that_cannot_be_finished_raises(
+    directory: DiskDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = directory.open("a")
+    results = iter([4])
+
+    def full(fd: int, data: bytes) -> int:
+        for size in results:
+            return size
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="full"):
+        file.append(b"0123456789")
+    assert file.size == 0
+
+
+def test_a_slice_knows_when_its_file_was_cut_under_it(directory: DiskDirectory) -> None:
+    file = directory.open("a")
+    file.append(b"0123456789")
+    held = FileSlice(file, 4, 4)
+    assert held.is_valid() and held.read() == b"4567"
+    file.append(b"more")
+    assert held.is_valid(), "growth does not matter"
+    file.truncate(5)
+    file.append(b"other")
+    assert not held.is_valid()
+    held.release()
+
+
+def test_a_closed_file_stays_open_for_whoever_pinned_it(directory: DiskDirectory) -> None:
+    file = directory.open("a")
+    file.append(b"0123")
+    first, second = FileSlice(file, 0, 2), FileSlice(file, 2, 2)
+    file.close()
+    directory.remove("a")
+    assert (first.read(), file.fileno() >= 0) == (b"01", True)
+    first.release()
+    assert second.read() == b"23"
+    second.release()
+    assert file.fileno() == -1
+    file.close()
+
+
+def test_a_replacement_is_whole_and_leaves_nothing_beside_it(directory: DiskDirectory) -> None:
+    assert directory.read_whole("a") is None
+    for durable in (True, False):
+        directory.replace_whole("a", b"new" * 100, durable)
+        assert directory.read_whole("a") == b"new" * 100
+    assert directory.names() == ["a"]
+
+
+def test_a_failed_replacement_leaves_the_old_content(
+    directory: DiskDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory.replace_whole("a", b"old")
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "failed")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="failed"):
+        directory.replace_whole("a", b"new")
+    assert directory.read_whole("a") == b"old"
+
+
+def test_folders_are_made_listed_renamed_and_removed_whole(directory: DiskDirectory, tmp_path: Path) -> None:
+    inner = directory.folder("t-0")
+    inner.folder("deep").open("x").append(b"1")
+    inner.open("y").append(b"22")
+    assert (directory.names(), directory.sizes(), inner.sizes()) == (["t-0"], {}, {"y": 2})
+    directory.rename("t-0", "gone")
+    assert directory.exists("gone") and not directory.exists("t-0")
+    directory.remove("gone")
+    directory.remove("gone")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_descriptor_of_a_file_does_not_reach_child_processes(directory: DiskDirectory) -> None:
+    assert not os.get_inheritable(directory.open("a").fileno())
+
+
+HOLD = "import sys; from tidelog.base.files import DirectoryLock; DirectoryLock(sys.argv[1])"
+
+
+def test_a_second_process_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+    lock = DirectoryLock(str(tmp_path))
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert refused.returncode != 0
+    assert "BlockingIOError" in refused.stderr or "PermissionError" in refused.stderr
+    lock.release()
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0
+
+
+def test_the_lock_counts_and_not_the_file(tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    DirectoryLock(str(tmp_path)).release()

@@ -1,0 +1,135 @@
+"""The waiting room: everybody who is parked leaves once, in the order of their connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.log.making import open_new
+from tidelog.base.files import DiskDirectory
+from tidelog.broker import waiting as waiting_module
+from tidelog.broker.waiting import Parked, WaitingRoom
+from tidelog.log.directory import LogDirectory
+from tidelog.protocol.connection import Answer, Connection
+from tidelog.replication.partition import Partition
+
+
+class Waiter(Parked):
+    """Waits until it is told that it is done."""
+
+    def __init__(self, deadline_ms: int, *partitions: Partition, late: Answer | None = b"late") -> None:
+        super().__init__(deadline_ms, list(partitions))
+        self.is_done = False
+        self.tried = 0
+        self.late = late
+
+    def try_finish(self) -> Answer | None:
+        self.tried += 1
+        return b"done" if self.is_done else None
+
+    def finish_late(self) -> Answer | None:
+        return self.late
+
+
+@pytest.fixture
+def partition(tmp_path: Path) -> Partition:
+    return made(tmp_path)
+
+
+def made(folder: Path) -> Partition:
+    return Partition("t", bytes(16), 0, open_new(folder), LogDirectory(DiskDirectory(str(folder))))
+
+
+def test_a_request_is_answered_when_what_it_waits_for_has_moved(partition: Partition) -> None:
+    room, connection, waiter = WaitingRoom(), Connection(1_000), Waiter(100, partition)
+    room.park(waiter, connection)
+    room.on_moved(partition)
+    room.wake()
+    assert (waiter.tried, connection.output, room.count) == (1, [], 1)
+    waiter.is_done = True
+    room.wake()
+    assert connection.output == [], "nothing moved since it was last looked at"
+    room.on_moved(partition)
+    room.wake()
+    assert (connection.output, room.answered, room.count) == ([b"done"], [connection], 0)
+
+
+def test_many_moves_are_one_look(partition: Partition) -> None:
+    room, waiter = WaitingRoom(), Waiter(100, partition)
+    room.park(waiter, Connection(1_000))
+    for _ in range(50):
+        room.on_moved(partition)
+    room.wake()
+    assert waiter.tried == 1
+
+
+def test_a_request_that_waits_for_two_partitions_leaves_once(tmp_path: Path) -> None:
+    first, second = made(tmp_path / "a"), made(tmp_path / "b")
+    room, connection, waiter = WaitingRoom(), Connection(1_000), Waiter(100, first, second, first)
+    room.park(waiter, connection)
+    waiter.is_done = True
+    room.on_moved(first)
+    room.on_moved(second)
+    room.wake()
+    room.tick(10**9)
+    assert (connection.output, room.count) == ([b"done"], 0)
+
+
+def test_a_deadline_answers_what_is_late_and_leaves_the_rest(partition: Partition) -> None:
+    room, connection = WaitingRoom(), Connection(1_000)
+    for deadline in (30, 10, 20):
+        room.park(Waiter(deadline, partition), connection)
+    assert room.next_deadline_ms() == 10
+    room.tick(9)
+    assert room.count == 3
+    room.tick(20)
+    assert (room.count, room.next_deadline_ms(), connection.output) == (1, 30, [])
+    room.tick(30)
+    assert (connection.output, room.next_deadline_ms()) == ([b"late"] * 3, None)
+
+
+def test_answers_leave_in_the_order_of_the_requests(partition: Partition) -> None:
+    room, connection = WaitingRoom(), Connection(1_000)
+    first, second = Waiter(100, partition), Waiter(100, partition)
+    room.park(first, connection)
+    room.park(second, connection)
+    connection.answer(b"third")
+    second.is_done = True
+    room.on_moved(partition)
+    room.wake()
+    assert connection.output == []
+    room.finish(first, b"first")
+    assert connection.output == [b"first", b"done", b"third"]
+    room.finish(first, b"again")
+    assert connection.output == [b"first", b"done", b"third"]
+
+
+def test_a_closed_connection_takes_its_requests_along(partition: Partition) -> None:
+    room, gone, stays = WaitingRoom(), Connection(1_000), Connection(1_000)
+    dropped = Waiter(10, partition)
+    room.park(dropped, gone)
+    room.park(Waiter(10, partition), stays)
+    room.drop(gone)
+    room.drop(gone)
+    assert room.count == 1
+    room.on_moved(partition)
+    room.wake()
+    room.tick(10)
+    assert (dropped.tried, gone.output, stays.output) == (0, [], [b"late"])
+
+
+def test_a_request_without_an_answer_leaves_silently(partition: Partition) -> None:
+    room, connection = WaitingRoom(), Connection(1_000)
+    room.park(Waiter(10, partition, late=None), connection)
+    room.tick(10)
+    assert (connection.output, connection.waiting_count, room.count) == ([], 0, 0)
+
+
+def test_the_room_is_full_at_its_bound(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_module, "PARKED_REQUESTS_MAX", 2)
+    room = WaitingRoom()
+    room.park(Waiter(10, partition), Connection(1_000))
+    assert not room.is_full
+    room.park(Waiter(10, partition), Connection(1_000))
+    assert room.is_full

@@ -1,0 +1,1 @@
+"""Tests of the image, the decisions and the placement."""

@@ -1,0 +1,51 @@
+"""The image: what the store holds, as objects; the same whether read whole or applied step by step."""
+
+from __future__ import annotations
+
+from tests.cluster.tree import ID, started
+from tidelog.cluster.controller import decide_deletion, decide_producer_ids, decide_registration, decide_topic
+from tidelog.cluster.image import BrokerFacts, Image, PartitionFacts
+from tidelog.cluster.store import Delete
+
+
+def facts(image: Image) -> object:
+    return (
+        image.cluster_id,
+        image.brokers,
+        image.topics,
+        image.topics_by_id,
+        image.versions,
+        image.broker_epoch,
+        image.next_producer_id,
+    )
+
+
+def test_an_image_followed_is_the_image_read_whole() -> None:
+    tree = started()
+    tree.apply(decide_topic("a", ID, {"retention.ms": "5"}, [[1], [1]]))
+    tree.apply(decide_topic("b", bytes(16), {}, [[1]]))
+    assert facts(tree.image) == facts(tree.loaded())
+    tree.apply(decide_producer_ids(tree.image))
+    tree.apply(decide_registration(tree.image, BrokerFacts(1, "host", 9093, "", 0), False))
+    tree.apply(decide_deletion(tree.image.topics["a"]))
+    assert facts(tree.image) == facts(tree.loaded())
+    assert list(tree.image.topics) == ["b"] and "/names/a" not in tree.nodes
+
+
+def test_a_topic_s_facts_are_all_there() -> None:
+    tree = started()
+    tree.apply(decide_topic("a", ID, {"retention.ms": "5"}, [[1, 2], [2, 1]]))
+    topic = tree.image.topics["a"]
+    assert tree.image.topics_by_id[ID] is topic
+    assert (topic.name, topic.config) == ("a", {"retention.ms": "5"})
+    assert topic.partitions == {
+        0: PartitionFacts(1, 0, [1, 2], [1, 2], 0),
+        1: PartitionFacts(2, 0, [2, 1], [2, 1], 0),
+    }
+
+
+def test_a_broker_that_left_is_gone() -> None:
+    tree = started()
+    assert tree.image.brokers[1].host == "host"
+    tree.apply([Delete("/brokers/ids/1")])
+    assert tree.image.brokers == {}

@@ -1,0 +1,42 @@
+"""A tree of nodes kept by hand, and the image that follows it."""
+
+from __future__ import annotations
+
+from tidelog.cluster.controller import decide_first_start, decide_registration
+from tidelog.cluster.image import BrokerFacts, Image
+from tidelog.cluster.store import Create, Delete, Node, Operation, Write
+
+ID = bytes(range(16))
+
+
+class Tree:
+    """A store of one request after the other, and the image that followed it."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.image = Image()
+
+    def apply(self, operations: list[Operation]) -> None:
+        for operation in operations:
+            if isinstance(operation, Create):
+                assert operation.path not in self.nodes
+                self.nodes[operation.path] = Node(operation.data, 0)
+            elif isinstance(operation, Write):
+                old = self.nodes[operation.path]
+                assert operation.version in (-1, old.version)
+                self.nodes[operation.path] = Node(operation.data, old.version + 1)
+            elif isinstance(operation, Delete):
+                del self.nodes[operation.path]
+        self.image.apply(operations)
+
+    def loaded(self) -> Image:
+        image = Image()
+        image.load(self.nodes)
+        return image
+
+
+def started() -> Tree:
+    tree = Tree()
+    tree.apply(decide_first_start(tree.image, ID))
+    tree.apply(decide_registration(tree.image, BrokerFacts(1, "host", 9092, "rack", 0), True))
+    return tree
