@@ -97,6 +97,7 @@ class PartitionCheck:
         self._check_order(offset, writer, number)
         expected = self._acknowledged.pop(offset, None)
         if expected is not None and expected != (writer, number):
+            self._findings.missing_count += 1
             self._wrong(f"offset {offset} holds {(writer, number)} instead of {expected}")
 
     def end(self) -> None:

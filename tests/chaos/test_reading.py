@@ -48,8 +48,8 @@ def test_a_record_that_overtakes_another_is_seen() -> None:
     assert check(records(0, 2, 1), {}, is_idempotent=False).wrong
 
 
-def test_other_content_at_an_acknowledged_offset_is_seen() -> None:
-    assert check(records(0, 1, 2), {0: 0, 1: 2}).wrong
+def test_a_record_whose_offset_now_holds_another_is_missing() -> None:
+    assert check(records(0, 1, 2), {0: 0, 1: 2}).missing_count == 1
 
 
 def test_a_changed_byte_is_seen() -> None:

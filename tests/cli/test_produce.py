@@ -61,8 +61,18 @@ def test_what_consume_prints_as_json_produce_takes(tidelog: Tidelog, topic: str)
     assert contents[:2] == contents[2:]
 
 
-@pytest.mark.parametrize("acks", ["0", "1", "all"])
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize(
+    ("codec", "acks"),
+    [
+        ("none", "0"),
+        ("none", "1"),
+        ("none", "all"),
+        ("gzip", "all"),
+        ("snappy", "1"),
+        ("lz4", "0"),
+        ("zstd", "all"),
+    ],
+)
 def test_every_codec_and_acks_arrives(tidelog: Tidelog, topic: str, codec: str, acks: str) -> None:
     lines = b"".join(b"line %d\n" % number for number in range(200))
     done = tidelog("produce", topic, "--compression", codec, "--acks", acks, stdin=lines)
