@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from random import Random
 
 import pytest
 
+from tests.log.making import NOW_MS, append, flush, make_batch, make_settings, read_log
+from tests.sim.disk import SimulatedDisk
 from tests.sim.log_on_disk import LogOnDisk
 from tests.soak import is_soak
+from tidelog.log.recovery import open_log
 
 SAMPLE_COUNT = 100
 SOAK_COUNT = 2_000
@@ -40,3 +44,23 @@ def test_whatever_was_flushed_survives_and_nothing_else_appears(part: int) -> No
         except Exception as failure:
             failure.add_note(f"TIDELOG_SEED={seed}")
             raise
+
+
+def test_a_segment_dropped_by_one_recovery_does_not_come_back_in_the_next() -> None:
+    for seed in range(30):
+        disk = SimulatedDisk()
+        log, _ = open_log(disk.root, make_settings(), NOW_MS)
+        append(log, make_batch())
+        append(log, make_batch())
+        log.roll(NOW_MS)
+        append(log, make_batch(value=b"from the first life"))
+        flush(log)
+        damaged = disk.root.open(f"{0:020}.log")
+        damaged.truncate(damaged.size - 1)
+        damaged.sync()
+        log, _ = open_log(disk.root, make_settings(), NOW_MS)
+        assert log.end_offset == 1
+        append(log, make_batch(), epoch=1)
+        log, _ = open_log(disk.crash(Random(seed)), make_settings(), NOW_MS)
+        assert log.end_offset in (1, 2), f"seed {seed}"
+        assert b"from the first life" not in read_log(log), f"seed {seed}"
