@@ -14,6 +14,7 @@ PIPELINED_REQUESTS_MAX = 1_024  # requests of one connection that wait for an an
 UNSENT_BYTES_MAX = 8 * MIB  # answers of one connection not yet taken by the client; then it is not read
 CONNECTIONS_MAX = 10_000
 ANSWERS_PER_FLUSH = 32  # answers made before the first of them is sent
+TURN_MS_MAX = 20  # of one client's pipelined requests; then the others have their turn
 SEND_CHUNK_SIZE = 1 * MIB  # one sendfile call
 PAGE_PROBE_STRIDE = 256 * KIB  # how far apart a range is probed for cold pages
 

@@ -26,6 +26,7 @@ from tidelog.base.limits import (
     FLUSH_THREADS,
     FRAMES_BUFFERED_BYTES_MAX,
     RECEIVE_BUFFER_SIZE,
+    TURN_MS_MAX,
 )
 from tidelog.broker.broker import Broker, Removal, StoreFailed
 from tidelog.broker.partitions import Checkpoint
@@ -187,7 +188,8 @@ class Server:
         connection = transport.connection
         try:
             for place, frame in enumerate(frames):
-                if transport.is_choked:
+                is_over = place and monotonic_ms() - broker.uptime_ms >= TURN_MS_MAX
+                if is_over or transport.is_choked:
                     transport.keep(frames[place:])
                     break
                 dispatch(broker, connection, frame)

@@ -1,0 +1,63 @@
+"""One client's pipelined requests do not keep the loop from the others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.wire.harness import API_VERSIONS, METADATA, request_frame
+from tests.wire.requests import metadata_values
+from tidelog.base.limits import TURN_MS_MAX
+from tidelog.handlers.table import dispatch
+from tidelog.server import serve
+
+COUNT = 500
+
+
+def framed(api_key: int, version: int, **values: Any) -> bytes:
+    frame = request_frame(api_key, version, 1, **values)
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def test_a_turn_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The friend asks while the first of many requests is served, and is answered long before the last."""
+    clock_ms = 1_000_000
+    order: list[int] = []
+
+    async def run() -> None:
+        server = serve.Server({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)})
+        await server.start()
+        monkeypatch.setattr(serve, "monotonic_ms", lambda: clock_ms)
+        loop = asyncio.get_running_loop()
+        all_served = asyncio.Event()
+        with (
+            socket.create_connection(("127.0.0.1", server.port)) as hostile,
+            socket.create_connection(("127.0.0.1", server.port)) as friend,
+        ):
+
+            def slow_dispatch(broker: Any, connection: Any, frame: memoryview) -> None:
+                nonlocal clock_ms
+                if not order:
+                    friend.sendall(framed(METADATA, 12, **metadata_values(12, [])))
+                clock_ms += TURN_MS_MAX
+                order.append(int.from_bytes(frame[:2], "big"))
+                dispatch(broker, connection, frame)
+                if len(order) == COUNT + 1:
+                    all_served.set()
+
+            monkeypatch.setattr(serve, "dispatch", slow_dispatch)
+            asked = framed(API_VERSIONS, 3, client_software_name="x", client_software_version="1")
+            await loop.run_in_executor(None, hostile.sendall, asked * COUNT)
+            size = len(await loop.run_in_executor(None, hostile.recv, 4, socket.MSG_WAITALL))
+            assert size == 4
+            await loop.run_in_executor(None, friend.recv, 1)
+            await asyncio.wait_for(all_served.wait(), 30)
+        await server.stop()
+
+    asyncio.run(run())
+    assert order.count(API_VERSIONS) == COUNT
+    assert order.index(METADATA) <= 3
