@@ -23,11 +23,15 @@ class Listener(NamedTuple):
 def parse_listener(key: str, text: str) -> Listener:
     protocol, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not separator or not colon or not port.isdigit() or int(port) > 65_535:
+    if not separator or not colon or not _is_port(port):
         raise InvalidSetting(f"{key}={text}: expected PLAINTEXT://host:port")
     if protocol.upper() != "PLAINTEXT":
         raise InvalidSetting(f"{key}={text}: only PLAINTEXT listeners are served")
     return Listener(host.strip("[]"), int(port))
+
+
+def _is_port(text: str) -> bool:
+    return len(text) <= 5 and text.isascii() and text.isdigit() and int(text) <= 65_535
 
 
 def listeners_of(settings: BrokerSettings) -> list[Listener]:
@@ -59,9 +63,10 @@ def bind(listener: Listener) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((listener.host, listener.port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         bound.close()
-        raise InvalidSetting(f"listeners={listener.host}:{listener.port}: {error.strerror}") from None
+        reason = getattr(error, "strerror", None) or "no such host"
+        raise InvalidSetting(f"listeners={listener.host}:{listener.port}: {reason}") from None
     bound.listen(LISTEN_BACKLOG)
     bound.setblocking(False)
     return bound

@@ -102,7 +102,9 @@ class Server:
         self._on_tick()
 
     def _lock_directories(self) -> list[str]:
-        paths = [os.path.abspath(path) for path in self.settings.words("log.dirs")]
+        paths = [os.path.realpath(path) for path in self.settings.words("log.dirs")]
+        if not paths or len({*paths}) != len(paths):
+            raise InvalidSetting(f"log.dirs={','.join(paths)}: expected folders, each of them once")
         for path in paths:
             try:
                 os.makedirs(path, exist_ok=True)

@@ -1,0 +1,122 @@
+"""Connections: how many, from where, and for how long they may say nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.server.wire_client import WireClient, fetch_values
+from tests.wire.harness import FETCH
+from tidelog.testing import Broker
+from tidelog.testing.process import BrokerProcess
+
+
+def connect_served(port: int) -> WireClient:
+    """Try until the broker has noticed that there is room again."""
+    while True:
+        client = WireClient(port)
+        try:
+            client.greet()
+            return client
+        except (EOFError, ConnectionError):
+            client.socket.close()
+
+
+@pytest.mark.parametrize("setting", ["max.connections", "max.connections.per.ip"])
+def test_connections_beyond_the_limit_are_closed(setting: str) -> None:
+    with Broker(**{setting: 3}) as broker:
+        served = [connect_served(broker.port) for _ in range(3)]
+        for _ in range(5):
+            with WireClient(broker.port) as refused:
+                assert refused.is_closed_by_peer()
+        for client in served:
+            client.greet()
+        served.pop().socket.close()
+        served.append(connect_served(broker.port))
+        for client in served:
+            client.greet()
+            client.socket.close()
+
+
+def test_an_idle_connection_is_closed_and_one_that_waits_is_not() -> None:
+    with Broker(connections_max_idle_ms=200) as broker, WireClient(broker.port) as waiting:
+        waiting.create_topic("t")
+        with WireClient(broker.port) as idle, WireClient(broker.port) as halfway:
+            waiting.send(FETCH, 12, **fetch_values("t", 0, max_wait_ms=4_000))
+            idle.greet()
+            halfway.socket.sendall(b"\0\0\0\x40\0")
+            assert idle.is_closed_by_peer()
+            assert halfway.is_closed_by_peer()
+        assert waiting.read_frame()[8:9] == b"\0"
+
+
+def test_idleness_can_be_allowed() -> None:
+    with Broker(connections_max_idle_ms=-1) as broker, WireClient(broker.port) as client:
+        with WireClient(broker.port) as other:
+            other.create_topic("t")
+            other.fetch("t", 0, max_wait_ms=1_200)  # longer than the check for idle connections takes
+        client.greet()
+
+
+def serve(*words: str) -> subprocess.CompletedProcess[str]:
+    settings = [part for word in words for part in ("-o", word)]
+    return subprocess.run(
+        [sys.executable, "-m", "tidelog.cli.main", "serve", *settings],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+LOOPBACK = "listeners=PLAINTEXT://127.0.0.1:0"
+BAD_WORDS = [
+    ("listeners", ("listeners=PLAINTEXT://0.0.0.0:0",)),
+    ("listeners", ("listeners=PLAINTEXT://:0",)),
+    ("listeners", ("listeners=PLAINTEXT://[::]:0",)),
+    ("listeners", ("listeners=PLAINTEXT://192.0.2.1:0",)),
+    ("listeners", ("listeners=PLAINTEXT://127.0.0.1:0,PLAINTEXT://0.0.0.0:0",)),
+    ("listeners", ("listeners=PLAINTEXT://example.invalid:0",)),
+    ("listeners", ("listeners=SSL://127.0.0.1:0",)),
+    ("listeners", ("listeners=127.0.0.1:0",)),
+    ("listeners", ("listeners=PLAINTEXT://127.0.0.1",)),
+    ("listeners", ("listeners=PLAINTEXT://127.0.0.1:port",)),
+    ("listeners", ("listeners=PLAINTEXT://127.0.0.1:65536",)),
+    ("listeners", ("listeners=PLAINTEXT://127.0.0.1:\N{SUPERSCRIPT TWO}",)),
+    ("listeners", ("listeners=PLAINTEXT://127.0.0.1:" + "9" * 5_000,)),
+    ("listeners", ("listeners=PLAINTEXT://192.0.2.1:0", "allow.insecure.listeners=true")),
+    ("listeners", ("listeners=PLAINTEXT://" + "x" * 300 + ":0", "allow.insecure.listeners=true")),
+    ("listeners", ("listeners=",)),
+    ("advertised.listeners", (LOOPBACK, "advertised.listeners=nonsense")),
+    ("log.dirs", (LOOPBACK, "log.dirs=")),
+    ("/dev/null/below", (LOOPBACK, "log.dirs=/dev/null/below")),
+    ("log.dirs", (LOOPBACK, "log.dirs=twice,./twice")),
+    ("no.such.setting", (LOOPBACK, "no.such.setting=1")),
+    ("num.partitions", (LOOPBACK, "num.partitions=many")),
+    ("num.partitions", (LOOPBACK, "num.partitions=0")),
+    ("node.id", (LOOPBACK, "node.id=" + "9" * 5_000)),
+    ("auto.create.topics.enable", (LOOPBACK, "auto.create.topics.enable=perhaps")),
+    ("compression.type", (LOOPBACK, "compression.type=rar")),
+    ("without an equals sign", (LOOPBACK, "without an equals sign")),
+    ("=value", (LOOPBACK, "=value")),
+]
+
+
+@pytest.mark.parametrize(("culprit", "words"), BAD_WORDS, ids=range(len(BAD_WORDS)))
+def test_a_bad_setting_is_one_line_that_names_it_and_exit_2(
+    culprit: str, words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    finished = serve(*words)
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert len(finished.stderr.splitlines()) == 1, finished.stderr
+    assert culprit in finished.stderr
+
+
+def test_a_listener_for_others_needs_the_operator_s_word(tmp_path: Path) -> None:
+    properties = {"listeners": "PLAINTEXT://0.0.0.0:0", "allow.insecure.listeners": "true"}
+    with BrokerProcess(tmp_path, properties) as broker, WireClient(broker.port) as client:
+        client.greet()
