@@ -13,6 +13,7 @@ from crc32c import crc32c
 from tidelog.base.config import TopicSettings
 from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.protocol.batch import (
+    APPEND_TIME_BIT,
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     CONTROL_BIT,
@@ -73,6 +74,8 @@ def _check_header(header: BatchHeader) -> None:
         raise RefusedBatch(
             _INVALID, f"{count} records do not go with a last offset delta of {header.last_offset_delta}"
         )
+    if attributes & APPEND_TIME_BIT:
+        raise RefusedBatch(ErrorCode.invalid_timestamp, "LogAppendTime is the broker's to set")
     if attributes & CONTROL_BIT:
         raise RefusedBatch(_INVALID, "clients may not write control records")
     if attributes & ~KNOWN_ATTRIBUTES or attributes & CODEC_MASK > ZSTD:
