@@ -19,7 +19,7 @@ _HEAD = """\
 
 `make soak` writes this page: a row for each suite, from its last run at full count, also when it failed.
 Lost and duplicated records are counted against what the broker had acknowledged. `TIDELOG_SEED`
-repeats a run.
+repeats the choices of a run (when to kill, how often), not the timing of its processes.
 
 | suite | outcome | kills | records acknowledged | missing | duplicated | seed | date | commit |
 |---|---|---:|---:|---:|---:|---:|---|---|
@@ -43,7 +43,7 @@ def is_soak() -> bool:
 
 
 def choose_seed() -> int:
-    """The seed that TIDELOG_SEED names, or a new one; printed, so that a failure can be repeated."""
+    """The seed that TIDELOG_SEED names, or a new one; printed, so that the same choices can be made again."""
     seed = int(os.environ.get("TIDELOG_SEED") or random.SystemRandom().randrange(2**32))
     print(f"TIDELOG_SEED={seed}")
     return seed
