@@ -55,6 +55,7 @@ class Transport:
         "_sent",
         "_socket",
         "_unsent_size",
+        "_warm_size",
         "connection",
         "is_closed",
         "last_active_ms",
@@ -70,6 +71,7 @@ class Transport:
         self._kept: list[memoryview] = []  # frames that came while there was no room for their answers
         self._sent = 0  # bytes of the first piece in the queue that are gone
         self._unsent_size = 0
+        self._warm_size = 0  # how much of the first piece, if it is a slice, is known to be in memory
         self._buffered_size = 0  # of a half-received frame
         self._is_reading = False
         self._is_writing = False
@@ -226,18 +228,23 @@ class Transport:
             self.close("a file was cut while it was being sent")
             return False
         position = piece.position + self._sent
-        size = min(piece.size - self._sent, SEND_CHUNK_SIZE)
         descriptor = piece.file.fileno()
-        if not self._host.probe.is_warm(descriptor, position, size):
-            self._is_warming = True
-            self._host.probe.warm(descriptor, position, size, self._on_warm)
-            return False
-        sent = os.sendfile(self._socket.fileno(), descriptor, position, size) if size else 0
-        if sent == 0 and size:
+        if self._sent >= self._warm_size:
+            size = min(piece.size - self._sent, SEND_CHUNK_SIZE)
+            if not self._host.probe.is_warm(descriptor, position, size):
+                self._is_warming = True
+                self._host.probe.warm(descriptor, position, size, self._on_warm)
+                return False
+            self._warm_size = self._sent + size
+        wanted = self._warm_size - self._sent
+        sent = os.sendfile(self._socket.fileno(), descriptor, position, wanted) if wanted else 0
+        if sent == 0 and wanted:
             self.close("a file is shorter than it was")
             return False
         self._took(sent)
-        return True
+        if sent < wanted:  # the socket is full: asking again would only say so
+            self._watch_writable()
+        return sent == wanted
 
     def _on_warm(self) -> None:
         self._is_warming = False
@@ -259,6 +266,7 @@ class Transport:
             queue.popleft()
             if isinstance(piece, FileSlice):
                 piece.release()
+                self._warm_size = 0
                 break
         self._sent = size
 
