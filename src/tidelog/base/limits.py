@@ -33,4 +33,5 @@ RECENT_BATCHES_PER_PRODUCER = 5
 PRODUCERS_PER_PARTITION_MAX = 100_000
 SCAN_CHUNK_SIZE = 1 * MIB
 INDEX_TAIL_ENTRIES_MAX = 512  # index entries kept in memory before they are written
-FLUSH_THREADS = 4
+FLUSH_THREADS = 4  # fsyncs have threads of their own: acknowledgements wait for them
+BACKGROUND_THREADS = 4  # cold pages, removals, checkpoints

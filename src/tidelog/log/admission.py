@@ -28,6 +28,8 @@ from tidelog.protocol.records import read_records, recompress
 
 Admitted = tuple[BatchHeader, memoryview, int, int]
 
+RECORD_SIZE_MIN = 7  # seven fields of at least a byte
+
 _CORRUPT = ErrorCode.corrupt_message
 _INVALID = ErrorCode.invalid_record
 
@@ -74,6 +76,8 @@ def _check_header(header: BatchHeader) -> None:
         raise RefusedBatch(
             _INVALID, f"{count} records do not go with a last offset delta of {header.last_offset_delta}"
         )
+    if not attributes & CODEC_MASK and count * RECORD_SIZE_MIN > header.size - BATCH_HEADER_SIZE:
+        raise RefusedBatch(_INVALID, f"{count} records do not fit in {header.size} bytes")
     if attributes & APPEND_TIME_BIT:
         raise RefusedBatch(ErrorCode.invalid_timestamp, "LogAppendTime is the broker's to set")
     if attributes & CONTROL_BIT:

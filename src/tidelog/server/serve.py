@@ -22,6 +22,7 @@ from tidelog.base.config import BrokerSettings, InvalidSetting
 from tidelog.base.files import DirectoryLock, DiskDirectory
 from tidelog.base.limits import (
     ANSWERS_PER_FLUSH,
+    BACKGROUND_THREADS,
     CONNECTIONS_MAX,
     FLUSH_THREADS,
     FRAMES_BUFFERED_BYTES_MAX,
@@ -81,7 +82,8 @@ class Server:
     async def start(self) -> None:
         """Lock the directories, bind, load, open the logs, serve. Raises InvalidSetting or StartFailed."""
         self.loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(FLUSH_THREADS, thread_name_prefix="tidelog-io")
+        self._flushers = ThreadPoolExecutor(FLUSH_THREADS, thread_name_prefix="tidelog-flush")
+        self._threads = ThreadPoolExecutor(BACKGROUND_THREADS, thread_name_prefix="tidelog-io")
         self.probe = PageProbe(self._threads, self.loop.call_soon_threadsafe)
         directories = [LogDirectory(DiskDirectory(path)) for path in self._lock_directories()]
         self._sockets = [bind(listener) for listener in self._listeners]
@@ -141,6 +143,7 @@ class Server:
             sock.close()
         for transport in list(self._transports.values()):
             transport.close()
+        await self.loop.run_in_executor(None, self._flushers.shutdown)
         await self.loop.run_in_executor(None, self._threads.shutdown)
         if clean:
             self.broker.stop()
@@ -218,9 +221,16 @@ class Server:
             del self._peers[transport.peer]
         self.broker.waiting.drop(transport.connection)
 
-    def on_buffered(self, change: int) -> bool:
+    def on_buffered(self, change: int) -> None:
+        """Half-received frames take that much more memory, or less. Too much: the one who has been
+        sending its request for longest goes."""
         self._buffered_size += change
-        return change <= 0 or self._buffered_size <= FRAMES_BUFFERED_BYTES_MAX
+        if change > 0 and self._buffered_size > FRAMES_BUFFERED_BYTES_MAX:
+            idlest = min(
+                (transport for transport in self._transports.values() if transport.connection.buffered_size),
+                key=lambda transport: transport.last_active_ms,
+            )
+            idlest.close("half-received requests take too much memory")
 
     # The broker's effects.
 
@@ -263,7 +273,7 @@ class Server:
             assert error is None or isinstance(error, OSError)
             self.loop.call_soon_threadsafe(self._on_flushed, partition, error)
 
-        self._threads.submit(job.run).add_done_callback(on_done)
+        self._flushers.submit(job.run).add_done_callback(on_done)
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """One at a time in each directory: if the last is still being written, the next one will do."""

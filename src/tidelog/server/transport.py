@@ -39,8 +39,7 @@ class Host(Protocol):
 
     def on_closed(self, transport: Transport) -> None: ...
 
-    def on_buffered(self, change: int) -> bool:
-        """Half-received frames take that much more memory, or less; whether there is room for it."""
+    def on_buffered(self, change: int) -> None: ...
 
 
 class Transport:
@@ -116,10 +115,8 @@ class Transport:
         if self._buffered_size != connection.buffered_size:
             change = connection.buffered_size - self._buffered_size
             self._buffered_size = connection.buffered_size
-            if not self._host.on_buffered(change):
-                self.close("half-received requests take too much memory")
-                return
-        if frames:
+            self._host.on_buffered(change)
+        if frames and not self.is_closed:
             self._host.on_frames(self, frames)
 
     def flush(self) -> None:
