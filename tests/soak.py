@@ -68,6 +68,12 @@ def _rows(page: Path) -> list[str]:
 
 
 def _commit() -> str:
+    """The commit that was tested; two if the tree moved on while the run lasted."""
+    now = _describe()
+    return now if now == _AT_START else f"{_AT_START}..{now}"
+
+
+def _describe() -> str:
     asked = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         cwd=PAGE.parent,
@@ -76,3 +82,6 @@ def _commit() -> str:
         check=False,
     )
     return asked.stdout.strip() or "unknown"
+
+
+_AT_START = _describe()
