@@ -17,7 +17,7 @@ from collections import deque
 from typing import Protocol
 
 from tidelog.base.files import FileSlice
-from tidelog.base.limits import PIPELINED_REQUESTS_MAX, SEND_CHUNK_SIZE, UNSENT_BYTES_MAX
+from tidelog.base.limits import PIPELINED_REQUESTS_MAX, PROBE_SIZE, SEND_CHUNK_SIZE, UNSENT_BYTES_MAX
 from tidelog.protocol.connection import Answer, Connection, Piece
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.server.pages import PageProbe
@@ -224,24 +224,35 @@ class Transport:
         if not piece.is_valid():
             self.close("a file was cut while it was being sent")
             return False
-        position = piece.position + self._sent
         descriptor = piece.file.fileno()
         if self._sent >= self._warm_size:
-            size = min(piece.size - self._sent, SEND_CHUNK_SIZE)
+            position = piece.position + self._sent
+            size = min(piece.size - self._sent, PROBE_SIZE)
             if not self._host.probe.is_warm(descriptor, position, size):
                 self._is_warming = True
                 self._host.probe.warm(descriptor, position, size, self._on_warm)
                 return False
             self._warm_size = self._sent + size
-        wanted = self._warm_size - self._sent
-        sent = os.sendfile(self._socket.fileno(), descriptor, position, wanted) if wanted else 0
-        if sent == 0 and wanted:
-            self.close("a file is shorter than it was")
-            return False
-        self._took(sent)
-        if sent < wanted:  # the socket is full: asking again would only say so
-            self._watch_writable()
-        return sent == wanted
+        return self._send_warm(piece, descriptor)
+
+    def _send_warm(self, piece: FileSlice, descriptor: int) -> bool:
+        target = self._socket.fileno()
+        while self._sent < self._warm_size:
+            wanted = min(self._warm_size - self._sent, SEND_CHUNK_SIZE)
+            sent = os.sendfile(target, descriptor, piece.position + self._sent, wanted)
+            if sent == 0:
+                self.close("a file is shorter than it was")
+                return False
+            self._sent += sent
+            self._unsent_size -= sent
+            if sent < wanted:  # the socket is full: asking again would only say so
+                self._watch_writable()
+                return False
+        if self._sent == piece.size:
+            self._queue.popleft()
+            piece.release()
+            self._sent = self._warm_size = 0
+        return True
 
     def _on_warm(self) -> None:
         self._is_warming = False
@@ -250,21 +261,16 @@ class Transport:
             self._balance()
 
     def _took(self, size: int) -> None:
-        """The socket has taken `size` bytes from the head of the queue."""
+        """The socket has taken `size` bytes of the buffers at the head of the queue."""
         self._unsent_size -= size
         size += self._sent
         queue = self._queue
         while queue:
             piece = queue[0]
-            whole = piece.size if isinstance(piece, FileSlice) else len(piece)
-            if size < whole:
+            if isinstance(piece, FileSlice) or size < len(piece):
                 break
-            size -= whole
+            size -= len(piece)
             queue.popleft()
-            if isinstance(piece, FileSlice):
-                piece.release()
-                self._warm_size = 0
-                break
         self._sent = size
 
     def close(self, reason: str | None = None) -> None:
