@@ -27,6 +27,7 @@ from bench.run import Run
 CHUNK = 64
 OPERATIONS = 100 * CHUNK
 REPEATS = 3
+TURNS = 7
 FLAT = Target(tidelog_max=1.3)
 FREE_SPACE_FACTOR = 1.5
 FILLER = build_batch(145, 100)
@@ -35,7 +36,8 @@ BLOCK_RECORDS = (CHUNK - 1) * FILLER.record_count + SINGLE.record_count
 METHOD = (
     "growth: one partition, segments of 1 GB; at each size 6,400 one-record appends and 6,400 fetches of one"
     " random record, 128 in flight on one connection, median of 3; written pages are synced first; flat"
-    f" means that the largest log costs at most {FLAT.tidelog_max} × the smallest",
+    f" means that the largest log costs at most {FLAT.tidelog_max} × a log of the smallest size, the two"
+    f" measured by turns, {TURNS} times",
 )
 
 
@@ -90,50 +92,57 @@ class GrowingLog:
 
 def run(run: Run) -> list[Row]:
     costs: dict[str, dict[int, tuple[float, float]]] = {}
+    growth: dict[str, tuple[float, float]] = {}
     for broker in run.arena.alternate(1):
-        is_kafka = broker.name == "Kafka"
-        with fresh_topic(broker, 1) as topic:
-            costs[broker.name] = _costs_by_size(
-                run, topic, run.scale.kafka_log_size_max if is_kafka else None
-            )
+        size_max = run.scale.kafka_log_size_max if broker.name == "Kafka" else None
+        with fresh_topic(broker, 1) as large, fresh_topic(broker, 1) as small:
+            costs[broker.name], growth[broker.name] = _measure(run, large, small, size_max)
     rows = []
     for index, operation in enumerate(("append", "seek")):
         by_peer = {name: {size: pair[index] for size, pair in at.items()} for name, at in costs.items()}
         rows += _rows(operation, by_peer.get("Tidelog", {}), by_peer.get("Kafka", {}))
+        by_name = {name: Sample(pair[index]) for name, pair in growth.items()}
+        sizes = sorted(by_peer.get("Tidelog") or by_peer.get("Kafka") or {0: 0.0})
+        case = f"{operation}: log of {size_text(sizes[-1])} ÷ log of {size_text(sizes[0])}"
+        rows.append(Row(case, "×", by_name.get("Tidelog"), by_name.get("Kafka"), FLAT))
     return rows
 
 
-def _costs_by_size(run: Run, topic: Topic, size_max: int | None) -> dict[int, tuple[float, float]]:
-    log = GrowingLog(topic)
+def _measure(
+    run: Run, large: Topic, small: Topic, size_max: int | None
+) -> tuple[dict[int, tuple[float, float]], tuple[float, float]]:
+    """Costs by size, and how much the largest costs in units of the smallest, measured by turns."""
+    log, control = GrowingLog(large), GrowingLog(small)
+    control.grow_to(run.scale.log_sizes[0])
     costs = {}
     for size in run.scale.log_sizes:
         has_room = shutil.disk_usage(run.directory).free > FREE_SPACE_FACTOR * size
         if (size_max is None or size <= size_max) and has_room:
             log.grow_to(size)
-            log.append_microseconds()
-            log.seek_microseconds()
-            appends = median(log.append_microseconds() for _ in range(REPEATS))
-            seeks = median(log.seek_microseconds() for _ in range(REPEATS))
-            costs[size] = (appends, seeks)
-    return costs
+            _costs(log)
+            costs[size] = _median_costs([_costs(log) for _ in range(REPEATS)])
+    pairs = [(_costs(log), _costs(control)) for _ in range(TURNS)]
+    grown, kept = _median_costs([pair[0] for pair in pairs]), _median_costs([pair[1] for pair in pairs])
+    return costs, (grown[0] / kept[0], grown[1] / kept[1])
+
+
+def _costs(log: GrowingLog) -> tuple[float, float]:
+    return log.append_microseconds(), log.seek_microseconds()
+
+
+def _median_costs(costs: list[tuple[float, float]]) -> tuple[float, float]:
+    return median(append for append, _ in costs), median(seek for _, seek in costs)
 
 
 def _rows(operation: str, tidelog: dict[int, float], kafka: dict[int, float]) -> list[Row]:
-    sizes = sorted(tidelog.keys() | kafka.keys())
-    rows = [
+    return [
         Row(f"{operation} in a log of {size_text(size)}", "µs", _sample(tidelog, size), _sample(kafka, size))
-        for size in sizes
+        for size in sorted(tidelog.keys() | kafka.keys())
     ]
-    case = f"{operation}: log of {size_text(sizes[-1])} ÷ log of {size_text(sizes[0])}"
-    return [*rows, Row(case, "×", _growth(tidelog), _growth(kafka), FLAT)]
 
 
 def size_text(size: int) -> str:
     return f"{size >> 30} GB" if size >= 1 << 30 else f"{size >> 20} MB"
-
-
-def _growth(costs: dict[int, float]) -> Sample | None:
-    return Sample(costs[max(costs)] / costs[min(costs)]) if costs else None
 
 
 def _sample(costs: dict[int, float], size: int) -> Sample | None:

@@ -21,6 +21,10 @@ SEND_CHUNK_SIZE = 60 * KIB
 PROBE_SIZE = 1 * MIB  # how much of a file is probed for cold pages at a time
 PAGE_PROBE_STRIDE = 256 * KIB  # how far apart a range is probed for cold pages
 
+# The loop
+SPIN_SECONDS = 0.000_1  # how long it looks for more before it sleeps, while that is worth it
+SPIN_MISSES_MAX = 8
+
 # Requests
 ARRAY_LENGTH_MAX = 100_000  # topics, partitions and all other entries of one request together
 FETCH_WAIT_MS_MAX = 5 * 60 * 1_000

@@ -15,7 +15,7 @@ from struct import Struct
 from tidelog.base.files import Directory, File
 from tidelog.base.limits import INDEX_TAIL_ENTRIES_MAX
 
-_BLOCK_ENTRIES = 512
+_BLOCK_ENTRIES = INDEX_TAIL_ENTRIES_MAX
 
 
 class SparseIndex:
@@ -29,6 +29,7 @@ class SparseIndex:
         self._file: File | None = None
         self._written_count = 0
         self._tail: list[tuple[int, int]] = []
+        self._summary: list[int] | None = None  # the first key of each block in the file
 
     def open(self) -> File:
         """The file, opened at first use: a sealed segment that nobody reads costs no descriptor."""
@@ -53,6 +54,9 @@ class SparseIndex:
         file = self.open()
         pack = self.entry.pack
         file.append(b"".join([pack(key, value) for key, value in self._tail]))
+        self._summary = None if self._written_count % _BLOCK_ENTRIES else self._summary
+        if self._summary is not None:
+            self._summary.append(self._tail[0][0])
         self._written_count += len(self._tail)
         self._tail.clear()
 
@@ -80,17 +84,13 @@ class SparseIndex:
         return self._search_file(key)
 
     def _search_file(self, key: int) -> int:
-        """Halve by single entries down to a block, then read the block once and halve inside it."""
-        file, size, unpack = self.open(), self.entry.size, self.entry.unpack_from
-        low, high = 0, self._written_count
-        while high - low > _BLOCK_ENTRIES:
-            middle = (low + high) // 2
-            if unpack(file.read(middle * size, size))[0] <= key:
-                low = middle + 1
-            else:
-                high = middle
-        first = low
-        block = file.read(low * size, (high - low) * size)
+        """One search in memory for the block, one read of the block, one search inside it."""
+        if self._summary is None:
+            self._summary = [self.at(place)[0] for place in range(0, self._written_count, _BLOCK_ENTRIES)]
+        first = max(bisect_right(self._summary, key) - 1, 0) * _BLOCK_ENTRIES
+        size, unpack = self.entry.size, self.entry.unpack_from
+        low, high = first, min(first + _BLOCK_ENTRIES, self._written_count)
+        block = self.open().read(low * size, (high - low) * size)
         while low < high:
             middle = (low + high) // 2
             if unpack(block, (middle - first) * size)[0] <= key:
@@ -104,16 +104,9 @@ class SparseIndex:
 
     def reset(self) -> None:
         self._tail.clear()
+        self._summary = None
         self.open().truncate(0)
         self._written_count = 0
-
-    def truncate_to(self, count: int) -> None:
-        """Keep the first `count` entries."""
-        if count >= self.count:
-            return
-        self.write_tail()
-        self.open().truncate(count * self.entry.size)
-        self._written_count = count
 
     def files(self) -> list[File]:
         return [self._file] if self._file is not None else []

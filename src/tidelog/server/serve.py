@@ -40,6 +40,7 @@ from tidelog.protocol.errors import MalformedRequest
 from tidelog.replication.partition import Partition
 from tidelog.server.listeners import advertised_of, bind, listeners_of
 from tidelog.server.pages import PageProbe
+from tidelog.server.selector import EagerSelector
 from tidelog.server.stores.embedded import EmbeddedStore
 from tidelog.server.transport import Transport
 
@@ -353,7 +354,8 @@ class Server:
 def run(properties: Mapping[str, str]) -> int:
     """Serve in the foreground until SIGTERM or SIGINT; the exit code."""
     try:
-        return asyncio.run(_run(properties))
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(EagerSelector())) as runner:
+            return runner.run(_run(properties))
     except (InvalidSetting, StartFailed) as problem:
         print(f"tidelog: {problem}", file=sys.stderr)
         return 2
