@@ -28,7 +28,7 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize(("wrote", "reads"), product(CLIENTS, CLIENTS))
+@pytest.mark.parametrize(("wrote", "reads"), list(product(CLIENTS, CLIENTS)))
 def test_each_reads_what_each_wrote(bootstrap: str, new_topic: NewTopic, wrote: str, reads: str) -> None:
     writer, reader = _client(wrote, bootstrap), _client(reads, bootstrap)
     topic = new_topic()

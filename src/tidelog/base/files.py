@@ -107,6 +107,7 @@ class DiskFile:
     def __init__(self, path: str, name: str) -> None:
         self.path = path
         self.name = name
+        self._descriptor = -1
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o644)
         self.size = os.fstat(self._descriptor).st_size
         self.generation = 0
@@ -162,6 +163,10 @@ class DiskFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def __del__(self) -> None:
+        """A log that was dropped and not closed, as by a crash in a test, keeps no descriptor."""
+        self._really_close()
 
 
 class DiskDirectory:
