@@ -31,6 +31,8 @@ FETCH_WAIT_MS_MAX = 5 * 60 * 1_000
 TOPIC_NAME_LENGTH_MAX = 249
 PARTITIONS_CREATED_MAX = 10_000  # by one request, as in Kafka; each is a folder made on the loop
 PARKED_REQUESTS_MAX = 100_000
+PARKED_PARTITIONS_MAX = 2_000_000  # that parked requests wait for, all together
+AUTO_CREATED_TOPICS_MAX = 1_000  # by one request
 FETCH_SESSION_PARTITIONS_MAX = 100_000
 
 # The log

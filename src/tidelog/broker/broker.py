@@ -10,11 +10,12 @@ random bytes come from the `entropy` it passes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from errno import EMFILE, ENFILE
 from typing import NamedTuple
 
-from tidelog.base.config import BrokerSettings, TopicSettings
+from tidelog.base.config import BrokerSettings
 from tidelog.base.files import Directory
-from tidelog.broker.partitions import Checkpoint, DirectoryFailed, Partitions
+from tidelog.broker.partitions import Checkpoint, Partitions
 from tidelog.broker.sessions import FetchSessions
 from tidelog.broker.waiting import WaitingRoom
 from tidelog.cluster import controller
@@ -129,21 +130,20 @@ class Broker:
         if not isinstance(outcome, Done):
             raise StoreFailed(f"this broker cannot be registered: {outcome}")
         for topic in self.image.topics.values():
-            self._open_topic(topic)
+            self._open_topic(topic, is_new=False)
         self.is_serving = True
 
-    def _open_topic(self, topic: TopicFacts) -> bool:
-        """Whether the topic's logs could be opened; if not, their directory is offline now."""
-        try:
-            self.events += self.partitions.open_topic(topic, self.now_ms)
-        except DirectoryFailed as failed:
+    def _open_topic(self, topic: TopicFacts, is_new: bool) -> bool:
+        """Whether all of the topic's logs could be opened; if not, their directory is offline now."""
+        failures = self.partitions.open_topic(topic, self.now_ms, is_new)
+        self.events += self.partitions.take_events()
+        for failed in failures:
             self.fail_directory(failed.directory, failed.error)
-            return False
         for directory, name in self.partitions.take_strays():
             self.effects.append(Removal(directory, [name], self.uptime_ms))
         for partition in self.partitions.of(topic.topic_id) or ():
             self.maybe_flush(partition)
-        return True
+        return not failures
 
     # The store: requests out, replies in.
 
@@ -173,7 +173,7 @@ class Broker:
         operations = controller.decide_topic(name, self.entropy(16), config, assignment)
 
         def on_created(outcome: Outcome) -> None:
-            if isinstance(outcome, Done) and not self._open_topic(self.image.topics[name]):
+            if isinstance(outcome, Done) and not self._open_topic(self.image.topics[name], True):
                 outcome = Unknown(f"the folders of topic {name} could not be made")
             then(outcome)
 
@@ -190,13 +190,14 @@ class Broker:
     def _close_topic(self, topic: TopicFacts) -> None:
         for partition in self.partitions.of(topic.topic_id) or ():
             delay_ms = partition.log.settings.file_delete_delay_ms
-            directory, name = self.partitions.retire(partition, self.entropy(16))
-            self.effects.append(Removal(directory, [name], self.uptime_ms + delay_ms))
+            try:
+                directory, name = self.partitions.retire(partition, self.entropy(16))
+                self.effects.append(Removal(directory, [name], self.uptime_ms + delay_ms))
+            except OSError as error:
+                self.fail_directory(partition.directory, error)
             self.waiting.on_moved(partition)
         self.partitions.forget(topic)
-
-    def topic_settings(self, config: dict[str, str]) -> TopicSettings:
-        return TopicSettings(self.settings, config)
+        self._write_checkpoints()  # a topic of that name that is made next must not inherit its offsets
 
     # Producer ids, taken from the store a block at a time.
 
@@ -227,7 +228,11 @@ class Broker:
     # Flushing: jobs out, results in.
 
     def maybe_flush(self, partition: Partition) -> None:
-        job = partition.begin_flush()
+        try:
+            job = partition.begin_flush()
+        except OSError as error:
+            self.fail_directory(partition.directory, error)
+            return
         if job is not None:
             self.flushes.append((partition, job))
 
@@ -244,6 +249,9 @@ class Broker:
 
     def fail_directory(self, directory: LogDirectory, error: OSError) -> None:
         """Take a log directory offline for good, with everything in it."""
+        if error.errno in (EMFILE, ENFILE):  # the process has too many files open; the disk is well
+            self.events.append(f"{directory.path}: {error.strerror}; raise the limit of open files")
+            return
         if directory.failure is None:
             directory.failure = str(error)
             self.events.append(f"log directory {directory.path} is offline: {error}")

@@ -21,6 +21,7 @@ from tidelog.log.directory import (
     read_topic_id,
     write_topic_id,
 )
+from tidelog.log.log import Log
 from tidelog.log.recovery import open_log
 from tidelog.log.retention import remove_expired
 from tidelog.replication.partition import Partition, Role
@@ -49,6 +50,14 @@ class Checkpoint(NamedTuple):
         self.directory.write_checkpoints(self.recovery_points, self.high_watermarks, self.start_offsets)
 
 
+def _offline(topic: TopicFacts, index: int, settings: TopicSettings, home: LogDirectory) -> Partition:
+    """A partition whose log cannot be opened: it answers, with an error."""
+    log = Log(home.directory, settings)
+    partition = Partition(topic.name, topic.topic_id, index, log, home)
+    partition.become_offline()
+    return partition
+
+
 class Partitions:
     def __init__(self, node_id: int, settings: BrokerSettings, directories: Sequence[LogDirectory]) -> None:
         self._node_id = node_id
@@ -56,6 +65,7 @@ class Partitions:
         self.directories = list(directories)
         self._by_topic: dict[str | bytes, list[Partition]] = {}
         self._timed_flush: dict[Partition, None] = {}
+        self._events: list[str] = []
         self._strays: list[tuple[Directory, str]] = []
         self._unsynced: dict[str, LogDirectory] = {}  # directories with folders that were just made
 
@@ -82,45 +92,56 @@ class Partitions:
             directory.open(cluster_id, self._node_id, encode_id(entropy(16)))
         return all(clean)
 
-    def open_topic(self, topic: TopicFacts, now_ms: int) -> list[str]:
-        """Open or make the logs of a topic's partitions; lines for the operator about what was found."""
+    def open_topic(self, topic: TopicFacts, now_ms: int, is_new: bool) -> list[DirectoryFailed]:
+        """Open or make the logs of a topic's partitions. One that cannot be opened is offline from here
+        on, and the failure of its directory is returned; the others are not the worse for it."""
         settings = TopicSettings(self._settings, topic.config)
-        events: list[str] = []
+        failures: list[DirectoryFailed] = []
         opened = []
         for index in sorted(topic.partitions):
             facts = topic.partitions[index]
-            partition, found = self._open_partition(topic, index, settings, now_ms)
-            partition.become_leader(facts.leader, facts.leader_epoch, facts.in_sync_replicas)
+            try:
+                partition = self._open_partition(topic, index, settings, now_ms, is_new)
+                partition.become_leader(facts.leader, facts.leader_epoch, facts.in_sync_replicas)
+            except DirectoryFailed as failed:
+                failures.append(failed)
+                partition = _offline(topic, index, settings, failed.directory)
             if settings.flush_ms < FOREVER_MS:
                 self._timed_flush[partition] = None
             opened.append(partition)
-            events += found
-        self._sync_directories()
         self._by_topic[topic.name] = self._by_topic[topic.topic_id] = opened
-        return events
+        return failures + self._sync_directories()
 
     def take_strays(self) -> list[tuple[Directory, str]]:
         """Folders of deleted topics that were in the way, renamed, to be removed."""
         strays, self._strays = self._strays, []
         return strays
 
-    def _sync_directories(self) -> None:
+    def take_events(self) -> list[str]:
+        """What opening logs has found, in lines for the operator."""
+        events, self._events = self._events, []
+        return events
+
+    def _sync_directories(self) -> list[DirectoryFailed]:
         """New folders are durable before anything in them is acknowledged."""
+        failures = []
         while self._unsynced:
             _, home = self._unsynced.popitem()
             try:
                 home.directory.sync()
             except OSError as error:
-                raise DirectoryFailed(home, error) from error
+                failures.append(DirectoryFailed(home, error))
+        return failures
 
     def _open_partition(
-        self, topic: TopicFacts, index: int, settings: TopicSettings, now_ms: int
-    ) -> tuple[Partition, list[str]]:
+        self, topic: TopicFacts, index: int, settings: TopicSettings, now_ms: int, is_new: bool
+    ) -> Partition:
         name = folder_name(topic.name, index)
-        home = self._home_of(name)
+        home = self._home_of(name, is_new)
         home.partition_count += 1
         try:
-            return self._open_in(home, name, topic, index, settings, now_ms)
+            log = self._open_in(home, name, topic, index, settings, now_ms)
+            return Partition(topic.name, topic.topic_id, index, log, home)
         except OSError as error:
             raise DirectoryFailed(home, error) from error
 
@@ -132,7 +153,10 @@ class Partitions:
         index: int,
         settings: TopicSettings,
         now_ms: int,
-    ) -> tuple[Partition, list[str]]:
+    ) -> Log:
+        # Taken, not read: a topic of that name that is made later begins with nothing.
+        key = (topic.name, index)
+        recovery_point, start_offset = home.recovery_points.pop(key, 0), home.start_offsets.pop(key, 0)
         folder = home.directory.folder(name)
         found = read_topic_id(folder)
         if found is not None and found != encode_id(topic.topic_id):  # a topic of that name that was deleted
@@ -140,29 +164,34 @@ class Partitions:
             home.directory.rename(name, stray)
             self._strays.append((home.directory, stray))
             folder, found = home.directory.folder(name), None
-        key = (topic.name, index)
-        # Taken, not read: a topic of that name that is made later begins with nothing.
-        recovery_point, start_offset = home.recovery_points.pop(key, 0), home.start_offsets.pop(key, 0)
+            recovery_point = start_offset = 0
         log, report = open_log(folder, settings, now_ms, recovery_point, start_offset, home.was_clean)
         if found is None:
             write_topic_id(folder, encode_id(topic.topic_id))
             log.note_replaced(PARTITION_METADATA)
             self._unsynced[home.path] = home
-        events = [f"{name}: {problem}" for problem in report.problems]
-        return Partition(topic.name, topic.topic_id, index, log, home), events
+        self._events += [f"{name}: {problem}" for problem in report.problems]
+        return log
 
-    def _home_of(self, name: str) -> LogDirectory:
-        """The directory that has the folder, else the one with the fewest partitions."""
+    def _home_of(self, name: str, is_new: bool) -> LogDirectory:
+        """The directory that has the folder; for a new one, that with the fewest partitions.
+
+        A folder that is not found while a directory is offline may be in that one: to begin anew
+        elsewhere would give its offsets a second time.
+        """
+        failed = [directory for directory in self.directories if directory.failure is not None]
         working = [directory for directory in self.directories if directory.failure is None]
         for directory in working:
             if directory.directory.exists(name):
                 return directory
-        return min(working or self.directories, key=lambda directory: directory.partition_count)
+        if working and (is_new or not failed):
+            return min(working, key=lambda directory: directory.partition_count)
+        raise DirectoryFailed(failed[0], OSError(failed[0].failure))
 
     def retire(self, partition: Partition, unique: bytes) -> tuple[Directory, str]:
         """Close a deleted partition and rename its folder; where it is now, for removal."""
         partition.become_deleted()
-        partition.log.close(clean=False)
+        partition.log.abandon()
         self._timed_flush.pop(partition, None)
         home = partition.directory
         home.partition_count -= 1
@@ -200,6 +229,8 @@ class Partitions:
     def checkpoint(self, directory: LogDirectory) -> Checkpoint:
         recovery, watermarks, starts = {}, {}, {}
         for partition in self.in_directory(directory):
+            if partition.role is Role.OFFLINE:
+                continue
             key = (partition.topic, partition.index)
             recovery[key] = partition.log.recovery_point
             watermarks[key] = partition.high_watermark
@@ -209,6 +240,7 @@ class Partitions:
 
     def close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
         for partition in self.in_directory(directory):
-            partition.log.close(clean=True)
+            if partition.role is not Role.OFFLINE:
+                partition.log.close(clean=True)
         self.checkpoint(directory).write()
         directory.mark_clean(broker_epoch)

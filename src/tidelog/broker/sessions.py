@@ -66,6 +66,9 @@ class FetchSession:
         self.partitions: dict[tuple[TopicKey, int], SessionPartition] = {}
 
     def update(self, request: FetchRequest) -> None:
+        asked_count = sum(len(partitions) for _, partitions in request.topics)
+        if len(self.partitions) + asked_count > FETCH_SESSION_PARTITIONS_MAX:
+            raise MalformedRequest(f"a fetch session of more than {FETCH_SESSION_PARTITIONS_MAX} partitions")
         for topic, partitions in request.topics:
             for partition in partitions:
                 known = self.partitions.get((topic, partition.index))
@@ -76,8 +79,6 @@ class FetchSession:
         for topic, indexes in request.forgotten:
             for index in indexes:
                 self.partitions.pop((topic, index), None)
-        if len(self.partitions) > FETCH_SESSION_PARTITIONS_MAX:
-            raise MalformedRequest(f"a fetch session of more than {FETCH_SESSION_PARTITIONS_MAX} partitions")
 
     def move_back(self, key: tuple[TopicKey, int]) -> None:
         """A partition that was just served goes last, so that the others get their turn."""

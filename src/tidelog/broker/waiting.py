@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
-from tidelog.base.limits import PARKED_REQUESTS_MAX
+from tidelog.base.limits import PARKED_PARTITIONS_MAX, PARKED_REQUESTS_MAX
 from tidelog.protocol.connection import Answer, Connection, Slot
 from tidelog.replication.partition import Partition
+
+_GONE_KEPT_MAX = 64
 
 
 class Parked:
@@ -42,16 +44,18 @@ class WaitingRoom:
         self._sequence = 0
         self._moved: dict[Partition, None] = {}
         self.count = 0
+        self.watched_count = 0  # partitions that parked requests wait for, each counted for each request
         self.answered: list[Connection] = []  # connections that have output because something was woken
 
     @property
     def is_full(self) -> bool:
-        return self.count >= PARKED_REQUESTS_MAX
+        return self.count >= PARKED_REQUESTS_MAX or self.watched_count >= PARKED_PARTITIONS_MAX
 
     def park(self, parked: Parked, connection: Connection) -> None:
         parked.connection = connection
         parked.slot = connection.hold()
         self.count += 1
+        self.watched_count += len(parked.partitions)
         self._sequence += 1
         heappush(self._deadlines, (parked.deadline_ms, self._sequence, parked))
         self._by_connection.setdefault(connection, {})[parked] = None
@@ -81,11 +85,6 @@ class WaitingRoom:
             if not parked.is_gone:
                 self._leave(parked, parked.finish_late())
 
-    def next_deadline_ms(self) -> int | None:
-        while self._deadlines and self._deadlines[0][2].is_gone:
-            heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
-
     def finish(self, parked: Parked, answer: Answer | None) -> None:
         """Answer a parked request from outside, unless it has left."""
         if not parked.is_gone:
@@ -105,6 +104,10 @@ class WaitingRoom:
     def _forget(self, parked: Parked) -> None:
         parked.is_gone = True
         self.count -= 1
+        self.watched_count -= len(parked.partitions)
+        if len(self._deadlines) > 2 * self.count + _GONE_KEPT_MAX:
+            self._deadlines = [entry for entry in self._deadlines if not entry[2].is_gone]
+            heapify(self._deadlines)
         for partition in parked.partitions:
             others = self._by_partition.get(partition)
             if others is not None:

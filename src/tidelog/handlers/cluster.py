@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from tidelog.base.limits import AUTO_CREATED_TOPICS_MAX
 from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place
@@ -13,6 +14,7 @@ from tidelog.handlers.names import is_internal, name_problem
 from tidelog.handlers.request import Outstanding, Request, Result
 from tidelog.handlers.uuids import to_bytes, to_uuid
 from tidelog.protocol.errors import ErrorCode
+from tidelog.replication.partition import Role
 
 _ZERO = timedelta(0)
 _NO_OPERATIONS = -(2**31)
@@ -35,6 +37,7 @@ def handle_metadata(broker: Broker, request: Request) -> Result:
         asked, "allow_auto_topic_creation", True
     )
     to_create = [name for name in dict.fromkeys(missing) if name_problem(name) is None]
+    del to_create[AUTO_CREATED_TOPICS_MAX:]
     if not to_create or not may_create:
         return _metadata(broker, request, wanted)
     return _create_then_answer(broker, request, to_create, wanted)
@@ -77,7 +80,8 @@ def _create_then_answer(broker: Broker, request: Request, names: list[str], want
 
     for name in names:
         count = broker.settings.number("num.partitions")
-        assignment = place(count, 1, list(broker.image.brokers), broker.node_id)
+        replicas = min(broker.settings.number("default.replication.factor"), len(broker.image.brokers))
+        assignment = place(count, replicas, list(broker.image.brokers), broker.node_id)
 
         def then(_: Outcome, name: str = name) -> None:
             on_outcome(name)
@@ -102,13 +106,15 @@ def _metadata(broker: Broker, request: Request, wanted: Wanted) -> bytes:
         brokers=brokers,
         cluster_id=broker.image.cluster_id,
         controller_id=broker.node_id,
-        topics=tuple(_topic(request, topic, topic_id, name) for topic, topic_id, name in wanted),
+        topics=tuple(_topic(broker, request, topic, topic_id, name) for topic, topic_id, name in wanted),
         cluster_authorized_operations=_NO_OPERATIONS,
         error_code=ErrorCode.none,
     )
 
 
-def _topic(request: Request, topic: TopicFacts | None, topic_id: bytes | None, name: str | None) -> Any:
+def _topic(
+    broker: Broker, request: Request, topic: TopicFacts | None, topic_id: bytes | None, name: str | None
+) -> Any:
     if topic is None:
         return request.make(
             "MetadataResponseTopic",
@@ -125,7 +131,7 @@ def _topic(request: Request, topic: TopicFacts | None, topic_id: bytes | None, n
         name=topic.name,
         topic_id=to_uuid(topic.topic_id),
         is_internal=is_internal(topic.name),
-        partitions=tuple(_partition(request, topic, index) for index in sorted(topic.partitions)),
+        partitions=tuple(_partition(broker, request, topic, index) for index in sorted(topic.partitions)),
         topic_authorized_operations=_NO_OPERATIONS,
     )
 
@@ -138,17 +144,19 @@ def _missing_error(name: str | None, topic_id: bytes | None) -> ErrorCode:
     return ErrorCode.unknown_topic_or_partition
 
 
-def _partition(request: Request, topic: TopicFacts, index: int) -> Any:
+def _partition(broker: Broker, request: Request, topic: TopicFacts, index: int) -> Any:
     facts = topic.partitions[index]
+    here = broker.partitions.of(topic.topic_id)
+    is_offline = here is None or here[index].role is Role.OFFLINE
     return request.make(
         "MetadataResponsePartition",
-        error_code=ErrorCode.none,
+        error_code=ErrorCode.leader_not_available if is_offline else ErrorCode.none,
         partition_index=index,
-        leader_id=facts.leader,
+        leader_id=-1 if is_offline else facts.leader,
         leader_epoch=facts.leader_epoch,
         replica_nodes=tuple(facts.replicas),
         isr_nodes=tuple(facts.in_sync_replicas),
-        offline_replicas=(),
+        offline_replicas=tuple(facts.replicas) if is_offline else (),
     )
 
 

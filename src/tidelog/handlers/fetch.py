@@ -85,7 +85,9 @@ class Reading:
         if self._session is not None:
             pairs = [(topic, known.request) for (topic, _), known in self._session.partitions.items()]
         else:
-            pairs = [(topic, asked) for topic, asks in self._fetch.topics for asked in asks]
+            # A partition that is named twice is read once, as asked last.
+            named = {(topic, asked.index): asked for topic, asks in self._fetch.topics for asked in asks}
+            pairs = [(topic, asked) for (topic, _), asked in named.items()]
         for topic, asked in pairs:
             partitions = of(topic)
             known = partitions[asked.index] if partitions and 0 <= asked.index < len(partitions) else None

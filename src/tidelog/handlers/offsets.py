@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -37,12 +38,27 @@ def handle_list_offsets(broker: Broker, request: Request) -> Result:
     topics = []
     for topic in asked.topics:
         partitions = broker.partitions.of(topic.name) or []
+        counts = Counter(ask.partition_index for ask in topic.partitions)
         answers = tuple(
-            _list_one(broker, request, partitions, ask, isolation, asked.replica_id)
+            _refused(request, ask.partition_index, ErrorCode.invalid_request)
+            if counts[ask.partition_index] > 1
+            else _list_one(broker, request, partitions, ask, isolation, asked.replica_id)
             for ask in topic.partitions
         )
         topics.append(request.make("ListOffsetsTopicResponse", name=topic.name, partitions=answers))
     return request.respond(throttle_time=_ZERO, topics=tuple(topics))
+
+
+def _refused(request: Request, index: int, error: ErrorCode) -> Any:
+    timestamp, offset, epoch = _NOWHERE
+    return request.make(
+        "ListOffsetsPartitionResponse",
+        partition_index=index,
+        error_code=error,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=epoch,
+    )
 
 
 def _list_one(

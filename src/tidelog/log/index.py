@@ -111,6 +111,9 @@ class SparseIndex:
     def files(self) -> list[File]:
         return [self._file] if self._file is not None else []
 
+    def abandon(self) -> None:
+        self._tail.clear()
+
     def close(self) -> None:
         if self._file is not None:
             self.write_tail()

@@ -29,7 +29,7 @@ from tidelog.log.segment import (
 from tidelog.log.transactions import AbortedIndex, AbortedTransaction
 from tidelog.protocol.batch import NO_TIMESTAMP, check_whole, stamp, stamp_append_time
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
-from tidelog.protocol.records import read_marker, read_records
+from tidelog.protocol.records import find_timestamp, read_marker
 
 _JITTER_FACTOR = 2_654_435_761
 
@@ -164,6 +164,8 @@ class Log:
 
     def add_segment(self, base_offset: int, size: int, now_ms: int) -> Segment:
         segment = Segment(self.directory, base_offset, size, now_ms)
+        if size == 0:
+            segment.open()  # its name alone says where the log goes on, should all others be removed
         self.segments.append(segment)
         self.bases.append(base_offset)
         self.has_new_files = True
@@ -250,13 +252,13 @@ class Log:
                 continue
             found = segment.locate_timestamp(timestamp, self.start_offset)
             while found is not None:
-                data = segment.file.read(found.position, found.header.size)
-                for record in read_records(memoryview(data)):
-                    if record.timestamp >= timestamp and record.offset >= self.start_offset:
-                        in_bound = record.offset < bound_offset
-                        return TimestampOffset(record.timestamp, record.offset) if in_bound else None
-                if found.header.base_offset >= self.start_offset:
-                    break  # the batch's header named a timestamp that none of its records has
+                if found.header.base_offset >= bound_offset:
+                    return None
+                data = memoryview(segment.file.read(found.position, found.header.size))
+                record = find_timestamp(data, timestamp, self.start_offset)
+                if record is not None:
+                    return TimestampOffset(*record) if record[1] < bound_offset else None
+                # The largest timestamp is of a record below the log start, or of none: on to the next batch.
                 found = segment.locate_timestamp(timestamp, found.header.last_offset + 1)
         return None
 
@@ -278,7 +280,7 @@ class Log:
         # A segment sealed at the recovery point was flushed without its last index entries.
         first = max(bisect_left(self.bases, self.recovery_point) - 1, 0)
         for segment in self.segments[first:]:
-            segment.file  # noqa: B018  opened, so that it is among the open files
+            segment.open()
             files += [segment.file] if segment is self.active and not is_last else segment.open_files()
         for index in self.aborted.values():
             files += index.files()
@@ -308,6 +310,7 @@ class Log:
         for file in self._open_replaced():  # what remembers their producers must outlast them
             file.sync()
             file.close()
+        self.directory.sync()
         removed: list[str] = []
         for segment in self.segments[:count]:
             segment.close()
@@ -328,6 +331,13 @@ class Log:
                 self.directory.rename(name, name + DELETED_SUFFIX)
                 renamed.append(name + DELETED_SUFFIX)
         return renamed
+
+    def abandon(self) -> None:
+        """Release the files of a log that nobody will open again; nothing more is written."""
+        for segment in self.segments:
+            segment.abandon()
+        for index in self.aborted.values():
+            index.close()
 
     def close(self, clean: bool) -> None:
         """Release the files; if `clean`, everything is made durable first, so that opening scans nothing."""

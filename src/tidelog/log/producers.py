@@ -77,7 +77,6 @@ class Producers:
         self._by_id: dict[int, Producer] = {}
         # First offset of each open transaction to its producer; offsets only grow, so the first is the least.
         self._open: dict[int, int] = {}
-        self.changed_at = 0
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -139,7 +138,10 @@ class Producers:
 
     def update(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
         """A data batch with a producer id went into the log at `base_offset`."""
-        known = self._by_id.get(header.producer_id) or self._add(header.producer_id)
+        # Put back last, so that the first is the one that has been silent for longest.
+        known = self._by_id.pop(header.producer_id, None) or Producer(header.producer_id)
+        self._make_room()
+        self._by_id[header.producer_id] = known
         if header.producer_epoch != known.epoch:
             known.epoch = header.producer_epoch
             known.recent.clear()
@@ -153,7 +155,6 @@ class Producers:
         if header.is_transactional and known.transaction_offset == NO_OFFSET:
             known.transaction_offset = base_offset
             self._open[base_offset] = header.producer_id
-        self.changed_at = last_offset + 1
 
     def end_transaction(
         self, header: BatchHeader, base_offset: int, marker: Marker, coordinator_epoch: int
@@ -165,7 +166,6 @@ class Producers:
             known.recent.clear()
         known.coordinator_epoch = coordinator_epoch
         known.timestamp = header.max_timestamp
-        self.changed_at = base_offset + 1
         first_offset = known.transaction_offset
         if first_offset == NO_OFFSET:
             return None
@@ -189,12 +189,15 @@ class Producers:
         known.recent.append(last)
 
     def _add(self, producer_id: int) -> Producer:
+        self._make_room()
+        added = self._by_id[producer_id] = Producer(producer_id)
+        return added
+
+    def _make_room(self) -> None:
         if len(self._by_id) >= PRODUCERS_PER_PARTITION_MAX:
             oldest = next((p for p in self if p.transaction_offset == NO_OFFSET), None)
             if oldest is not None:
                 del self._by_id[oldest.producer_id]
-        added = self._by_id[producer_id] = Producer(producer_id)
-        return added
 
     def expire(self, now_ms: int, idle_ms: int) -> None:
         """Forget producers that wrote nothing for `idle_ms` and have no transaction open."""
@@ -233,7 +236,6 @@ class Producers:
         self._by_id = producers
         opened = [(p.transaction_offset, p.producer_id) for p in self if p.transaction_offset != NO_OFFSET]
         self._open = dict(sorted(opened))
-        self.changed_at = offset
 
 
 def read_snapshot(content: bytes) -> list[tuple[int, ...]]:

@@ -4,8 +4,8 @@ After a clean stop nothing is scanned but the few batches behind the last index 
 the segments from the recovery point on are read whole: every checksum, every offset; the first batch
 that is torn or corrupt is cut off with all that follows, and the indexes are made anew.
 
-**Invariant:** a batch that was whole before the crash is whole after it; nothing is ever cut below the
-recovery point.
+**Invariant:** a batch that was whole before the crash is whole after it; a segment that ends below the
+recovery point is never cut.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def open_log(
     if start_offset > log.end_offset:  # offsets below it were given once and must not be given again (L1)
         opening.restart_at(start_offset)
     log.start_offset = max(start_offset, log.bases[0])
-    log.recovery_point = log.end_offset if is_clean else min(recovery_point, log.end_offset)
+    log.recovery_point = log.end_offset if opening.is_clean else min(recovery_point, log.end_offset)
     log.last_flush_ms = now_ms
     return log, opening.report
 
@@ -72,7 +72,7 @@ class _Opening:
         self._directory = directory
         self._now_ms = now_ms
         self._recovery_point = recovery_point
-        self._is_clean = is_clean
+        self.is_clean = is_clean
         self._sizes: dict[str, int] = {}
         self._replay_from = 0
         self._is_dense = True  # no scanned segment has lost records to compaction
@@ -98,10 +98,10 @@ class _Opening:
     def recover(self) -> None:
         log = self.log
         log.end_offset = log.bases[-1]
-        if not (self._is_clean and self._tail_is_whole()):
-            self._is_clean = False
-        scan_from = len(log.segments) if self._is_clean else self._first_unflushed()
-        offset_max = log.end_offset if self._is_clean else log.bases[scan_from]
+        if not (self.is_clean and self._tail_is_whole()):
+            self.is_clean = False
+        scan_from = len(log.segments) if self.is_clean else self._first_unflushed()
+        offset_max = log.end_offset if self.is_clean else log.bases[scan_from]
         self._drop_snapshots_above(offset_max)
         damaged = [base for base, index in log.aborted.items() if index.is_damaged]
         self._replay_from = self._load_snapshot(min([offset_max, *damaged]))
@@ -110,7 +110,7 @@ class _Opening:
             end_offset = log.bases[place + 1] if place + 1 < len(log.bases) else log.end_offset
             if end_offset > self._replay_from:
                 self._replay(segment, note_aborts=segment.base_offset in damaged)
-        if not self._is_clean:
+        if not self.is_clean:
             log.end_offset = log.bases[scan_from]
             self._scan_segments(scan_from)
             if log.end_offset > log.bases[0]:
@@ -278,7 +278,11 @@ class _Opening:
         if not header.is_control:
             producers.update(header, header.base_offset, header.max_timestamp)
             return
-        marker = read_marker(data)
+        try:
+            marker = read_marker(data)
+        except CorruptBatch as error:
+            self.report.problems.append(f"the control batch at {header.base_offset}: {error}")
+            return
         if marker is None:
             return
         ended = producers.end_transaction(header, header.base_offset, *marker)

@@ -77,6 +77,10 @@ class Segment:
             self.size = self._file.size
         return self._file
 
+    def open(self) -> None:
+        """Open the log file, and make it if it is not there."""
+        self.file  # noqa: B018  the property opens it
+
     @property
     def largest_timestamp(self) -> TimestampOffset:
         """The largest timestamp and the offset it was first seen at, as far as the time index knows."""
@@ -180,6 +184,12 @@ class Segment:
     def open_files(self) -> list[File]:
         files = [self._file] if self._file is not None else []
         return files + self.offset_index.files() + self.time_index.files()
+
+    def abandon(self) -> None:
+        """Close without writing what the indexes still have in memory."""
+        self.offset_index.abandon()
+        self.time_index.abandon()
+        self.close()
 
     def close(self) -> None:
         self.offset_index.close()

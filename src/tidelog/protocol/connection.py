@@ -35,7 +35,7 @@ class Slot:
 
 
 class Connection:
-    __slots__ = ("_filled", "_frame_size_max", "_partial", "_partial_size", "_slots", "output")
+    __slots__ = ("_filled", "_frame_size_max", "_partial", "_partial_size", "_slots", "held_size", "output")
 
     def __init__(self, frame_size_max: int) -> None:
         self._frame_size_max = frame_size_max
@@ -44,6 +44,7 @@ class Connection:
         self._filled = 0
         self._slots: deque[Slot] = deque()
         self.output: list[Answer] = []
+        self.held_size = 0  # of answers that wait for one before them
 
     @property
     def buffered_size(self) -> int:
@@ -82,7 +83,7 @@ class Connection:
     def receive(self, data: memoryview) -> list[memoryview]:
         """The whole frames in `data`, without their size prefix; the rest is kept for the next time."""
         if self._partial is not None:
-            data = memoryview(bytes(self._partial[: self._filled]) + data)
+            data = memoryview(self._partial[: self._filled] + data)
             self._partial = None
         frames: list[memoryview] = []
         position, end = 0, len(data)
@@ -112,6 +113,7 @@ class Connection:
             slot.answer = answer
             slot.is_done = True
             self._slots.append(slot)
+            self.held_size += size_of(answer)
         else:
             self.output.append(answer)
 
@@ -125,8 +127,26 @@ class Connection:
         """The answer of a held request, or None if it gets none; moves what is ready to the output."""
         slot.answer = answer
         slot.is_done = True
+        self.held_size += size_of(answer)
         slots = self._slots
         while slots and slots[0].is_done:
             ready = slots.popleft().answer
             if ready is not None:
                 self.output.append(ready)
+                self.held_size -= size_of(ready)
+
+    def drop_answers(self) -> None:
+        """Nobody will take them: let go of the files that they would be sent from."""
+        for answer in [*self.output, *(slot.answer for slot in self._slots)]:
+            for piece in answer if isinstance(answer, list) else ():
+                if isinstance(piece, FileSlice):
+                    piece.release()
+        self.output = []
+        self._slots.clear()
+
+
+def size_of(answer: Answer | None) -> int:
+    """The bytes of an answer that are in memory; a slice of a file is not."""
+    if not isinstance(answer, list):
+        return len(answer) if answer is not None else 0
+    return sum(len(piece) for piece in answer if not isinstance(piece, FileSlice))

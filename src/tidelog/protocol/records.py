@@ -59,6 +59,35 @@ def read_records(batch: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> list[R
         raise CorruptBatch(str(problem)) from None
 
 
+def find_timestamp(batch: Buffer, timestamp: int, offset_min: int) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record from `offset_min` on that is not older than `timestamp`.
+
+    Reads two numbers of each record and skips the rest: a look-up by time runs on the broker's loop.
+    """
+    view = memoryview(batch)
+    header = batches.check_whole(view, 0, len(view))
+    if header.record_count == 0:
+        return None
+    if header.uses_append_time:
+        first = max(header.base_offset, offset_min)
+        return (header.max_timestamp, first) if header.max_timestamp >= timestamp else None
+    body = compression.decompress(header.codec, view[BATCH_HEADER_SIZE:], DECOMPRESSED_SIZE_MAX)
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            size, position = wire.read_varint(body, position, "record length")
+            end = wire.skip(body, position, size, "record")
+            delta, inside = wire.read_varlong(body, position + 1, "timestamp delta")
+            if header.base_timestamp + delta >= timestamp:
+                offset = header.base_offset + wire.read_varint(body, inside, "offset delta")[0]
+                if offset >= offset_min:
+                    return header.base_timestamp + delta, offset
+            position = end
+    except MalformedRequest as problem:
+        raise CorruptBatch(str(problem)) from None
+    return None
+
+
 def _walk(data: bytes, header: batches.BatchHeader) -> list[Record]:
     records: list[Record] = []
     position = 0
@@ -213,6 +242,8 @@ def build_control_batch(
 def read_marker(batch: Buffer) -> tuple[Marker, int] | None:
     """How the transaction ended and the coordinator's epoch; None for control records of other kinds."""
     records = read_records(batch)
+    if not records:
+        return None  # compaction keeps the bare header of a producer's last batch
     if len(records) != 1 or records[0].key is None or len(records[0].key) < _MARKER_KEY.size:
         raise CorruptBatch("a control batch without its one control record")
     _, kind = _MARKER_KEY.unpack_from(records[0].key)

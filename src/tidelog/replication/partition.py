@@ -93,6 +93,8 @@ class Partition:
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.in_sync_replicas = in_sync_replicas
+        # A consumer that read the end of the last leadership, lost since, is told where it ends now.
+        self.log.epochs.assign(leader_epoch, self.log.end_offset)
         self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
         self.maybe_advance()
 

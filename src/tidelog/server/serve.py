@@ -128,7 +128,7 @@ class Server:
         self._locks.clear()
 
     async def stop(self) -> None:
-        """A clean stop: no new work, what is queued is sent, everything durable, exit."""
+        """A clean stop: connections are closed, everything is made durable, the sign of it is left."""
         await self._wind_down(clean=True)
 
     async def abort(self) -> None:
@@ -165,7 +165,9 @@ class Server:
             self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
             return
         peer = str(address[0])
-        limit = min(self.settings.number("max.connections"), CONNECTIONS_MAX)
+        # Half of the descriptors are for the log: a client must not be able to take them.
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        limit = min(self.settings.number("max.connections"), CONNECTIONS_MAX, descriptors // 2)
         of_peer = self._peers.get(peer, 0)
         if len(self._transports) >= limit or of_peer >= self.settings.number("max.connections.per.ip"):
             accepted.close()
@@ -295,10 +297,12 @@ class Server:
             self._settle()
 
     def _on_flushed(self, partition: Partition, error: OSError | None) -> None:
-        if self._is_stopping:
+        if self._is_stopping and error is None:
             return
         self._set_time()
-        self.broker.on_flushed(partition, error)
+        self.broker.on_flushed(partition, error)  # an error counts also while stopping: no clean stop then
+        if self._is_stopping:
+            return
         self._settle()
 
     def _on_store(self) -> None:
@@ -312,12 +316,19 @@ class Server:
     def _take_reply(self, reply: StoreReply) -> None:
         try:
             self.broker.on_store_reply(reply)
-        except (StoreFailed, ForeignDirectory, OSError) as problem:
-            if self._serving.done():
-                raise
-            self._serving.set_exception(StartFailed(str(problem)))
+        except (StoreFailed, ForeignDirectory, InvalidSetting, OSError) as problem:
+            self._on_bad_reply(str(problem))
+        except Exception as bug:
+            self._on_bad_reply("".join(traceback.format_exception(bug)).strip())
         if self.broker.is_serving and not self._serving.done():
             self._serving.set_result(None)
+
+    def _on_bad_reply(self, problem: str) -> None:
+        """A reply that could not be acted on ends a start, and is told by a broker that serves."""
+        if self._serving.done():
+            self._log(f"a change of the store could not be followed: {problem}")
+        else:
+            self._serving.set_exception(StartFailed(problem))
 
     # Time.
 
@@ -325,6 +336,7 @@ class Server:
         self.broker.set_time(wall_ms(), monotonic_ms())
 
     def _on_tick(self) -> None:
+        self._timer = self.loop.call_later(TICK_MS / 1_000, self._on_tick)
         self._set_time()
         self.broker.tick()
         self._settle()
@@ -333,7 +345,6 @@ class Server:
             self._next_idle_check_ms = now_ms + IDLE_CHECK_MS
             self._close_idle(now_ms)
             self._remove_due(now_ms)
-        self._timer = self.loop.call_later(TICK_MS / 1_000, self._on_tick)
 
     def _close_idle(self, now_ms: int) -> None:
         if self._idle_ms < 0:
@@ -370,7 +381,14 @@ async def _run(properties: Mapping[str, str]) -> int:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    await server.start()
+    starting = asyncio.ensure_future(server.start())
+    told = asyncio.ensure_future(stopped.wait())
+    await asyncio.wait([starting, told], return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        return 0
+    told.cancel()
+    await starting
     print(f"tidelog ready: broker {server.node_id} at {server.host}:{server.port}", flush=True)
     waits = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(server.failed.wait())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

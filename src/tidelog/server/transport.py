@@ -156,7 +156,11 @@ class Transport:
     @property
     def is_choked(self) -> bool:
         """The client has too much to take, or to wait for, to be given more."""
-        return self._unsent_size > UNSENT_BYTES_MAX or self.connection.waiting_count >= PIPELINED_REQUESTS_MAX
+        connection = self.connection
+        return (
+            self._unsent_size + connection.held_size > UNSENT_BYTES_MAX
+            or connection.waiting_count >= PIPELINED_REQUESTS_MAX
+        )
 
     def keep(self, frames: list[memoryview]) -> None:
         """Hold frames back until the client has taken what it has; their memory is the shared buffer's."""
@@ -183,6 +187,10 @@ class Transport:
             self._host.loop.add_writer(self._socket.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
+        if self._is_warming:  # `_on_warm` goes on; until then there is nothing to write
+            self._is_writing = False
+            self._host.loop.remove_writer(self._socket.fileno())
+            return
         self._write()
         self._balance()
 
@@ -283,14 +291,10 @@ class Transport:
         for piece in self._queue:
             if isinstance(piece, FileSlice):
                 piece.release()
-        for answer in self.connection.output:
-            for piece in answer if isinstance(answer, list) else ():
-                if isinstance(piece, FileSlice):
-                    piece.release()
+        self.connection.drop_answers()
         self._queue.clear()
         self._host.on_buffered(-self._buffered_size)
         self._socket.close()
-        self.connection.output = []
         if reason:
             self._host.on_problem(self, reason)
         self._host.on_closed(self)
