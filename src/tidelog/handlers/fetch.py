@@ -57,6 +57,7 @@ class Reading:
         "_fetch",
         "_found",
         "_has_error",
+        "_is_cut",
         "_is_full",
         "_session",
         "_size",
@@ -78,6 +79,7 @@ class Reading:
         self._found: list[tuple[TopicKey, FetchedPartition]] = []
         self._size = 0
         self._has_error = False
+        self._is_cut = False
 
     def _find_wanted(self) -> Wanted:
         of = self._broker.partitions.of
@@ -142,11 +144,12 @@ class Reading:
             read.records,
         )
         hint_leader(fetched, partition, self._version >= HINTS_VERSION)
+        self._is_cut = self._is_cut or read.is_cut
         return fetched
 
     def is_enough(self, min_bytes: int) -> bool:
-        """Whether to answer now: enough bytes, an error to tell, or nothing to wait for."""
-        return self._size >= min_bytes or self._has_error or not self._wanted
+        """Whether to answer now: enough bytes, an error to tell, or nothing that waiting would bring."""
+        return self._size >= min_bytes or self._has_error or self._is_cut or not self._wanted
 
     def encode(self) -> Answer:
         session = self._session
@@ -183,6 +186,7 @@ class Reading:
         self._found = []
         self._size = 0
         self._has_error = False
+        self._is_cut = False
 
 
 class ParkedFetch(Parked):

@@ -100,7 +100,7 @@ def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> None:
     if isinstance(result, Parked):
         if connection.waiting_count >= PIPELINED_REQUESTS_MAX or broker.waiting.is_full:
             result.is_gone = True  # the store may yet answer what its handler has asked for
-            raise MalformedRequest(f"more than {PIPELINED_REQUESTS_MAX} requests wait for an answer")
+            raise MalformedRequest("too many requests wait for an answer")
         broker.waiting.park(result, connection)
     else:
         connection.answer(result)

@@ -212,6 +212,13 @@ class Log:
         found = segment.locate(bound_offset)
         return found.position if found is not None else segment.size
 
+    def end_of(self, records: FileSlice) -> int:
+        """An offset that no record of a slice of this log reaches: where its segment ends."""
+        for place, segment in enumerate(self.segments[:-1]):
+            if segment.file is records.file:
+                return self.bases[place + 1]
+        return self.end_offset
+
     def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that a reader of [start, end) needs to know, in the order of their starts."""
         place = max(bisect_right(self.bases, start_offset) - 1, 0)

@@ -31,6 +31,7 @@ SEGMENT_SUFFIXES = (
     SNAPSHOT_SUFFIX,
 )
 RELATIVE_OFFSET_MAX = 2**31 - 1
+_REBUILT_INTERVAL = 4_096
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -139,8 +140,19 @@ class Segment:
             try:
                 return find_batch(file, entry[1], self.size, offset, self.base_offset + entry[0])
             except LookupError:
-                self.offset_index.reset()  # it points nowhere: the walk from the start is slow, and right
+                self._rebuild_offset_index()
+                return self.locate(offset)
         return find_batch(file, 0, self.size, offset)
+
+    def _rebuild_offset_index(self) -> None:
+        """It points where no batch is: make it anew from the headers, once, instead of walking each time."""
+        self.offset_index.reset()
+        since = 0
+        for batch in walk_headers(self.file, 0, self.size):
+            if since > _REBUILT_INTERVAL:
+                self.offset_index.append(batch.header.last_offset - self.base_offset, batch.position)
+                since = 0
+            since += batch.header.size
 
     def locate_timestamp(self, timestamp: int, start_offset: int) -> BatchAt | None:
         """The first batch from `start_offset` on with a timestamp that is not below `timestamp`."""

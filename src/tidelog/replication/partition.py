@@ -47,6 +47,7 @@ class PartitionRead(NamedTuple):
     log_start_offset: int
     records: FileSlice | None
     aborted: list[tuple[int, int]] | None
+    is_cut: bool = False  # there is more to read, though less than was asked for is given
 
 
 class Partition:
@@ -163,9 +164,13 @@ class Partition:
         records = log.read(offset, bound, max_bytes, at_least_one) if offset < bound else None
         aborted = None
         if isolation_level == READ_COMMITTED:
-            found = log.aborted_between(offset, bound) if records is not None and log.aborted else []
-            aborted = [(entry.producer_id, entry.first_offset) for entry in found]
-        return PartitionRead(_NONE, high_watermark, stable, log.start_offset, records, aborted)
+            aborted = []
+            if records is not None and log.aborted:
+                found = log.aborted_between(offset, min(bound, log.end_of(records)))
+                aborted = [(entry.producer_id, entry.first_offset) for entry in found]
+        # A slice goes to the end of a segment at most; what follows is in the next one, not in the future.
+        is_cut = records is not None and records.size < max_bytes and records.file is not log.active.file
+        return PartitionRead(_NONE, high_watermark, stable, log.start_offset, records, aborted, is_cut)
 
     def begin_flush(self) -> FlushJob | None:
         """The next fsync, unless one is under way: whoever comes meanwhile shares the one after it (L6)."""

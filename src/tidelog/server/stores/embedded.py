@@ -48,7 +48,6 @@ class EmbeddedStore:
         self._notify = notify
         self._requests: queue.SimpleQueue[StoreRequest | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[StoreReply | str] = queue.SimpleQueue()
-        self._watched: set[str] = set()
         self._thread = threading.Thread(target=self._run, name="tidelog-store", daemon=True)
         self._thread.start()
 
@@ -57,7 +56,6 @@ class EmbeddedStore:
 
     def watch(self, path: str) -> None:
         """Nobody else writes to this store: what changes is known to the one who changed it."""
-        self._watched.add(path)
 
     def receive(self) -> list[StoreReply | str]:
         received: list[StoreReply | str] = []
