@@ -22,7 +22,7 @@ from bench.peers.process import PeerFailed, PeerMissing, Site
 VERSION = "4.3.1"
 STORE = Path(__file__).resolve().parent.parent / ".peers" / f"kafka-{VERSION}"
 JVM_OPTIONS = ["-Xmx1G", "-Xms1G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+POM = """<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>tidelog.bench</groupId><artifactId>kafka</artifactId><version>1</version>
   <dependencies>{dependencies}</dependencies>

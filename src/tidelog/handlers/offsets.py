@@ -40,7 +40,7 @@ def handle_list_offsets(broker: Broker, request: Request) -> Result:
         partitions = broker.partitions.of(topic.name) or []
         counts = Counter(ask.partition_index for ask in topic.partitions)
         answers = tuple(
-            _refused(request, ask.partition_index, ErrorCode.invalid_request)
+            _answer(request, ask.partition_index, ErrorCode.invalid_request)
             if counts[ask.partition_index] > 1
             else _list_one(broker, request, partitions, ask, isolation, asked.replica_id)
             for ask in topic.partitions
@@ -49,37 +49,29 @@ def handle_list_offsets(broker: Broker, request: Request) -> Result:
     return request.respond(throttle_time=_ZERO, topics=tuple(topics))
 
 
-def _refused(request: Request, index: int, error: ErrorCode) -> Any:
-    timestamp, offset, epoch = _NOWHERE
-    return request.make(
-        "ListOffsetsPartitionResponse",
-        partition_index=index,
-        error_code=error,
-        timestamp=timestamp,
-        offset=offset,
-        leader_epoch=epoch,
-    )
-
-
 def _list_one(
     broker: Broker, request: Request, partitions: list[Partition], ask: Any, isolation: int, replica_id: int
 ) -> Any:
     index = ask.partition_index
     partition = partitions[index] if 0 <= index < len(partitions) else None
-    error = int(ErrorCode.unknown_topic_or_partition)
-    timestamp, offset, epoch = _NOWHERE
-    if partition is not None:
-        error = partition.error_code or partition.check_epoch(getattr(ask, "current_leader_epoch", -1))
-        if ask.timestamp < 0 and request.version < _FIRST_VERSIONS.get(ask.timestamp, _NEVER):
-            error = ErrorCode.unsupported_version
-        if not error:
-            try:
-                timestamp, offset, epoch = _find(partition, ask.timestamp, isolation, replica_id)
-            except OSError as failure:
-                broker.fail_directory(partition.directory, failure)
-                error = ErrorCode.kafka_storage_error
-            except CorruptBatch:
-                error = ErrorCode.corrupt_message
+    if partition is None:
+        return _answer(request, index, ErrorCode.unknown_topic_or_partition)
+    error = partition.error_code or partition.check_epoch(getattr(ask, "current_leader_epoch", -1))
+    if ask.timestamp < 0 and request.version < _FIRST_VERSIONS.get(ask.timestamp, _NEVER):
+        error = ErrorCode.unsupported_version
+    if error:
+        return _answer(request, index, error)
+    try:
+        return _answer(request, index, 0, _find(partition, ask.timestamp, isolation, replica_id))
+    except OSError as failure:
+        broker.fail_directory(partition.directory, failure)
+        return _answer(request, index, ErrorCode.kafka_storage_error)
+    except CorruptBatch:
+        return _answer(request, index, ErrorCode.corrupt_message)
+
+
+def _answer(request: Request, index: int, error: int, found: tuple[int, int, int] = _NOWHERE) -> Any:
+    timestamp, offset, epoch = found
     return request.make(
         "ListOffsetsPartitionResponse",
         partition_index=index,
