@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from tests.log.making import make_batch
 from tests.sim.node import BrokerOnDisk
 from tidelog.broker.broker import Interval, StoreFailed
 from tidelog.cluster.store import Outcome, Refused, StoreReply, StoreRequest, Unknown
+from tidelog.protocol.errors import ErrorCode
 
 
 def test_an_interval_is_over_once_each_time_it_has_passed() -> None:
@@ -133,3 +136,25 @@ def test_new_partitions_go_where_there_are_fewest() -> None:
     node.stop()
     node.start(("more", "logs"))
     assert [node.partition(index).directory.path for index in range(4)] == homes
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+def test_too_many_open_files_do_not_take_a_directory_offline(code: int) -> None:
+    node = BrokerOnDisk()
+    node.create_topic()
+    (directory,) = node.directories
+    node.broker.fail_directory(directory, OSError(code, "Too many open files"))
+    assert directory.failure is None and not node.broker.has_failed
+    assert any("limit of open files" in line for line in node.broker.events)
+    number = node.produce()
+    assert node.take_answers()[number].error_code == 0
+
+
+def test_a_disk_error_takes_a_directory_offline() -> None:
+    node = BrokerOnDisk()
+    node.create_topic()
+    (directory,) = node.directories
+    node.broker.fail_directory(directory, OSError(errno.EIO, "Input/output error"))
+    assert directory.failure is not None and node.broker.has_failed
+    number = node.produce()
+    assert node.take_answers()[number].error_code == ErrorCode.kafka_storage_error

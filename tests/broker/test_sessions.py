@@ -131,3 +131,12 @@ def test_after_an_error_the_client_hears_when_it_is_over() -> None:
     known.is_news(fetched())
     assert known.is_news(fetched(high_watermark=-1, error=6))
     assert known.is_news(fetched())
+
+
+def test_an_update_that_is_refused_leaves_the_session_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions_module, "FETCH_SESSION_PARTITIONS_MAX", 2)
+    session = FetchSession(1, False, 0)
+    session.update(request(1, 0, ("a", 0, 5)))
+    with pytest.raises(MalformedRequest):
+        session.update(request(1, 1, ("a", 1, 5), ("b", 1, 7), ("c", 1, 7)))
+    assert list(session.partitions) == [("a", 0)]

@@ -132,3 +132,30 @@ def test_the_room_is_full_at_its_bound(partition: Partition, monkeypatch: pytest
     assert not room.is_full
     room.park(Waiter(10, partition), Connection(1_000))
     assert room.is_full
+
+
+def test_finished_requests_do_not_pile_up_behind_a_far_deadline(partition: Partition) -> None:
+    room, connection = WaitingRoom(), Connection(1_000)
+    last = Waiter(10**9, partition)
+    room.park(last, connection)
+    for _ in range(1_000):
+        waiter = Waiter(10**9, partition)
+        room.park(waiter, connection)
+        room.finish(waiter, b"done")
+    assert len(room._deadlines) < 100
+    room.tick(10**9)
+    assert (room.count, connection.output) == (0, [b"late"] + [b"done"] * 1_000)
+
+
+def test_the_room_is_full_at_its_bound_of_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_module, "PARKED_PARTITIONS_MAX", 3)
+    first, second = made(tmp_path / "a"), made(tmp_path / "b")
+    room, gone = WaitingRoom(), Connection(1_000)
+    room.park(Waiter(10, first, second), gone)
+    assert (room.watched_count, room.is_full) == (2, False)
+    room.park(Waiter(20, first), Connection(1_000))
+    assert (room.watched_count, room.is_full) == (3, True)
+    room.drop(gone)
+    assert (room.watched_count, room.is_full) == (1, False)
+    room.tick(20)
+    assert (room.watched_count, room.count) == (0, 0)

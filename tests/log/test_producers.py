@@ -172,3 +172,14 @@ def test_a_damaged_snapshot_is_told_from_a_whole_one(tmp_path: Path) -> None:
     for bad in damaged:
         with pytest.raises(CorruptBatch):
             read_snapshot(bad)
+
+
+def test_at_the_bound_the_producer_that_was_silent_for_longest_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producers_module, "PRODUCERS_PER_PARTITION_MAX", 3)
+    producers = Producers()
+    for offset, (producer_id, sequence) in enumerate([(1, 0), (2, 0), (3, 0), (1, 1), (4, 0)]):
+        batch = make_batch(producer_id=producer_id, sequence=sequence)
+        producers.update(read_header(batch), offset, NOW_MS)
+    assert sorted(p.producer_id for p in producers) == [1, 3, 4], "the first that came has written since"

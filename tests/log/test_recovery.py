@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from struct import pack_into
 
 import pytest
 
@@ -17,8 +18,10 @@ from tests.log.making import (
     read_log,
     reopen,
 )
+from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.log.log import Log
-from tidelog.protocol.records import Marker
+from tidelog.protocol.batch import CRC_POSITION, LENGTH_OVERHEAD, compute_crc
+from tidelog.protocol.records import Marker, build_control_batch
 
 SEGMENT_COUNT = 4
 BATCH_COUNT = 8  # in a segment
@@ -350,3 +353,33 @@ def test_snapshots_of_clean_stops_do_not_pile_up(tmp_path: Path) -> None:
         log.close(clean=True)
         log, _ = reopen(tmp_path, end, 0, True)
     assert len(list(tmp_path.glob("*.snapshot"))) <= 2
+
+
+def control_batch_of(body: bytes, record_count: int) -> bytearray:
+    """A batch that says it is a control batch, with a checksum that fits whatever is in it."""
+    batch = build_control_batch(Marker.ABORT, 1, 0, 0, NOW_MS)
+    batch = batch[:BATCH_HEADER_SIZE] + body
+    pack_into(">i", batch, 8, len(batch) - LENGTH_OVERHEAD)
+    pack_into(">i", batch, BATCH_HEADER_SIZE - 4, record_count)
+    pack_into(">I", batch, CRC_POSITION, compute_crc(memoryview(batch), 0, len(batch)))
+    return batch
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize(
+    ("body", "record_count"), [(b"", 0), (b"\xff" * 40, 1), (b"\0" * 20, 1)], ids=["empty", "ones", "zeros"]
+)
+def test_a_control_batch_without_its_record_does_not_stop_a_log_from_opening(
+    tmp_path: Path, body: bytes, record_count: int, is_clean: bool
+) -> None:
+    log = open_new(tmp_path)
+    batch = control_batch_of(body, record_count)
+    log._write(memoryview(batch), 0, 0, 0, NOW_MS, NOW_MS)
+    append(log, make_batch(2))
+    log.close(clean=is_clean)
+    for snapshot in tmp_path.glob("*.snapshot"):
+        snapshot.unlink()  # so that the clean log replays its batches too
+    log, report = reopen(tmp_path, 3 if is_clean else 0, 0, is_clean)
+    assert (log.end_offset, report.cut_bytes) == (3, 0)
+    assert len(report.problems) == record_count, report.problems
+    assert append(log, make_batch()).base_offset == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.log.making import NOW_MS, append, make_batch, open_new, read_log
+from tests.log.making import NOW_MS, append, make_batch, open_new, read_log, reopen
 from tidelog.log.log import Log
 from tidelog.log.retention import remove_expired
 
@@ -101,3 +101,12 @@ def test_what_is_left_reads_on(tmp_path: Path) -> None:
     remove_expired(log, 8, NOW_MS + 5_500)
     assert whole.endswith(read_log(log)) and read_log(log)
     assert log.epochs.entries() == [(0, 2)]
+
+
+def test_a_crash_after_everything_has_expired_does_not_give_offsets_twice(tmp_path: Path) -> None:
+    log = filled(tmp_path, retention_ms=5_000)
+    remove_expired(log, 8, NOW_MS + 60_000)
+    del log  # the process dies before the next append; nothing is closed
+    log, _ = reopen(tmp_path, retention_ms=5_000)
+    assert (log.start_offset, log.end_offset) == (8, 8)
+    assert append(log, make_batch()).base_offset == 8

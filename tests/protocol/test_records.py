@@ -20,6 +20,7 @@ from tidelog.protocol.records import (
     Record,
     build_batch,
     build_control_batch,
+    find_timestamp,
     read_marker,
     read_records,
     recompress,
@@ -279,3 +280,24 @@ def test_a_control_record_of_another_kind_is_no_marker_and_a_broken_one_is_corru
     for key, value in ((None, None), (b"\0\0\0", b""), (b"\0\0\0\1", b"\0\0"), (b"\0\0\0\1", None)):
         with pytest.raises(CorruptBatch):
             read_marker(control(key, value))
+
+
+@given(plain=RECORDS, codec=CODECS, append_time=st.none() | TIMESTAMPS, data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_look_up_by_time_finds_what_reading_every_record_finds(
+    plain: Plain, codec: int, append_time: int | None, data: st.DataObject
+) -> None:
+    batch = build_batch(plain, base_offset=100, codec=codec)
+    if append_time is not None:
+        view, header = memoryview(batch), batches.read_header(batch)
+        batches.stamp_append_time(view, 0, len(batch), header.attributes, append_time)
+    records = read_records(batch)
+    times = [record.timestamp for record in records]
+    timestamp = data.draw(TIMESTAMPS | st.sampled_from([*times, *(time + 1 for time in times)]))
+    offset_min = data.draw(st.integers(90, records[-1].offset))
+    expected = [
+        (record.timestamp, record.offset)
+        for record in records
+        if record.timestamp >= timestamp and record.offset >= offset_min
+    ]
+    assert find_timestamp(batch, timestamp, offset_min) == (expected[0] if expected else None)

@@ -181,3 +181,30 @@ def test_a_repeated_batch_moves_nothing(tmp_path: Path) -> None:
     repeated = append(partition, make_batch(producer_id=5))
     assert repeated.is_duplicate and not partition.must_wait_for_flush(repeated)
     assert partition.begin_flush() is None and partition.high_watermark == 1
+
+
+def test_a_new_leadership_is_known_before_anything_is_appended(tmp_path: Path) -> None:
+    partition = led(tmp_path)
+    append(partition, make_batch(5))
+    partition.become_leader(1, 4, [1])
+    epochs = partition.log.epochs
+    assert [epochs.end_of(epoch, 5) for epoch in (3, 4)] == [(3, 5), (4, 5)]
+    append(partition, make_batch(2))
+    assert [epochs.end_of(epoch, 7) for epoch in (3, 4)] == [(3, 5), (4, 7)]
+
+
+def test_who_read_a_leadership_that_a_crash_has_lost_is_told_where_the_log_ended_before_it(
+    tmp_path: Path,
+) -> None:
+    partition = led(tmp_path)
+    append(partition, make_batch(5))
+    kept = partition.log.size
+    partition.become_leader(1, 4, [1])
+    append(partition, make_batch(2))
+    partition.log.close(clean=False)
+    with (tmp_path / "t-0" / f"{0:020}.log").open("r+b") as file:
+        file.truncate(kept)
+    log, _ = reopen(tmp_path / "t-0")
+    again = Partition("t", bytes(16), 0, log, partition.directory)
+    again.become_leader(1, 5, [1])
+    assert log.epochs.end_of(4, log.end_offset) == (3, 5)

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.wire.harness import PRODUCE, Harness, batch_of, decode_answer, request_frame
+from tests.wire.requests import produce_values
 from tidelog.base.limits import FRAME_GROWTH_SIZE
+from tidelog.handlers.table import dispatch
 from tidelog.protocol.connection import FRAME_SIZE_MIN, Connection
 from tidelog.protocol.errors import MalformedRequest
 
@@ -121,3 +124,22 @@ def test_nothing_overtakes_a_held_request() -> None:
     assert connection.waiting_count == 2
     connection.fill(slot, b"first")
     assert connection.output == [b"first", b"second"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_a_produce_cut_inside_its_size_is_appended_and_answered(harness: Harness, size: int) -> None:
+    """The broker stamps batches where they lie, so the memory of every frame must be writable."""
+    harness.create_topic("t")
+    values = produce_values(harness, 9, {"t": [(0, batch_of(3))]})
+    stream = memoryview(bytearray(stream_of([request_frame(PRODUCE, 9, 1, **values)])))
+    connection = harness.connection
+    assert connection.receive(stream[:size]) == []
+    assert connection.receive_target() is None, "the rest is read into the shared buffer"
+    (frame,) = connection.receive(stream[size:])
+    assert not frame.readonly
+    dispatch(harness.broker, connection, frame)
+    harness.settle()
+    (answer,) = harness.answers()
+    produced = decode_answer(PRODUCE, 9, answer, 1).responses[0].partition_responses[0]
+    assert (produced.error_code, produced.base_offset) == (0, 0)
+    assert harness.check_logs() == {"t-0": 3}

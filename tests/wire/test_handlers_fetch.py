@@ -257,3 +257,10 @@ def test_files_are_let_go_when_nobody_takes_the_answer(filled: Harness) -> None:
         )
     filled.broker.waiting.drop(filled.connection)
     assert file._pin_count == 0  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("version", [4, 12, 18])
+def test_a_partition_that_is_named_many_times_is_read_once(filled: Harness, version: int) -> None:
+    asks = {"t": [(0, 0), (1, 0), *[(0, 90)] * 50]}
+    answer = filled.ask(FETCH, version, **fetch_values(filled, version, asks))
+    assert told(answer) == [(0, [90]), (1, [])], "as it was asked for last"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.wire.batches import with_crc
-from tests.wire.harness import PRODUCE, START_MS, Harness, batch_of
+from tests.wire.harness import LIST_OFFSETS, PRODUCE, START_MS, Harness, batch_of, parts
 from tests.wire.requests import end_of_epoch, list_offset, produce, produce_values
 from tidelog.handlers.offsets import (
     EARLIEST,
@@ -139,3 +141,29 @@ def test_epochs_of_what_is_not_there(filled: Harness, version: int) -> None:
     assert end_of_epoch(filled, version, "t", 0, leader_epoch=9).error_code == ErrorCode.unknown_leader_epoch
     filled.partition("t").leader_epoch = 10
     assert end_of_epoch(filled, version, "t", 0, leader_epoch=9).error_code == ErrorCode.fenced_leader_epoch
+
+
+@VERSIONS
+def test_a_partition_that_is_named_twice_is_refused_and_the_others_are_not(
+    filled: Harness, version: int
+) -> None:
+    part = parts(LIST_OFFSETS, version)
+    asks = tuple(
+        part.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=LATEST)
+        for index in (0, 1, 0)
+    )
+    topics = (part.ListOffsetsTopic(name="t", partitions=asks),)
+    answer = filled.ask(
+        LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics, timeout=timedelta(seconds=1)
+    )
+    found = [(p.partition_index, p.error_code, p.offset) for p in answer.topics[0].partitions]
+    refused = (0, ErrorCode.invalid_request, -1)
+    assert found == [refused, (1, 0, 0), refused]
+
+
+@EPOCH_VERSIONS
+def test_a_new_leadership_is_told_of_before_anything_is_produced(filled: Harness, version: int) -> None:
+    filled.partition("t").become_leader(1, 4, [1])
+    for asked, epoch in ((0, 0), (3, 0), (4, 4)):
+        found = end_of_epoch(filled, version, "t", asked)
+        assert (found.error_code, found.leader_epoch, found.end_offset) == (0, epoch, 30), asked
