@@ -1,0 +1,52 @@
+"""A stop is clean only if all that was being made durable has become so."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.server.wire_client import WireClient, produce_values
+from tests.wire.harness import PRODUCE, batch_of
+from tidelog.log.directory import CLEAN_SHUTDOWN
+from tidelog.log.log import FlushJob
+from tidelog.server.serve import Server
+
+PATIENCE_S = 30
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_an_fsync_that_fails_during_a_stop_leaves_no_sign_of_a_clean_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    gate, entered = threading.Event(), threading.Event()
+    run_job = FlushJob.run
+
+    def gated_run(job: FlushJob) -> None:
+        if entered.is_set():  # the flushes of the stop itself
+            return run_job(job)
+        entered.set()
+        assert gate.wait(PATIENCE_S)
+        if fails:
+            raise OSError(errno.EIO, "Input/output error")
+        return run_job(job)
+
+    async def main() -> None:
+        server = Server({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)})
+        await server.start()
+        with WireClient(server.port) as client:
+            await asyncio.to_thread(lambda: client.create_topic("t", flush_messages="1"))
+            monkeypatch.setattr(FlushJob, "run", gated_run)
+            client.send(PRODUCE, 9, **produce_values("t", batch_of()))
+            assert await asyncio.to_thread(entered.wait, PATIENCE_S)
+            stopping = asyncio.create_task(server.stop())
+            await asyncio.sleep(0)
+            assert server._is_stopping
+            gate.set()
+            await stopping
+
+    asyncio.run(main())
+    assert (tmp_path / CLEAN_SHUTDOWN).exists() != fails
