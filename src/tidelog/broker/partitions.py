@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tidelog.base.config import BrokerSettings, TopicSettings
 from tidelog.base.files import Directory
 from tidelog.cluster.controller import encode_id
-from tidelog.cluster.image import TopicFacts
+from tidelog.cluster.image import PartitionFacts, TopicFacts
 from tidelog.log.checkpoint import Offsets
 from tidelog.log.directory import (
     PARTITION_METADATA,
@@ -102,7 +102,7 @@ class Partitions:
             facts = topic.partitions[index]
             try:
                 partition = self._open_partition(topic, index, settings, now_ms, is_new)
-                partition.become_leader(facts.leader, facts.leader_epoch, facts.in_sync_replicas)
+                self._lead(partition, facts)
             except DirectoryFailed as failed:
                 failures.append(failed)
                 partition = _offline(topic, index, settings, failed.directory)
@@ -116,6 +116,12 @@ class Partitions:
         """Folders of deleted topics that were in the way, renamed, to be removed."""
         strays, self._strays = self._strays, []
         return strays
+
+    def _lead(self, partition: Partition, facts: PartitionFacts) -> None:
+        try:
+            partition.become_leader(facts.leader, facts.leader_epoch, facts.in_sync_replicas)
+        except OSError as error:
+            raise DirectoryFailed(partition.directory, error) from error
 
     def take_events(self) -> list[str]:
         """What opening logs has found, in lines for the operator."""
@@ -154,9 +160,8 @@ class Partitions:
         settings: TopicSettings,
         now_ms: int,
     ) -> Log:
-        # Taken, not read: a topic of that name that is made later begins with nothing.
         key = (topic.name, index)
-        recovery_point, start_offset = home.recovery_points.pop(key, 0), home.start_offsets.pop(key, 0)
+        recovery_point, start_offset = home.recovery_points.get(key, 0), home.start_offsets.get(key, 0)
         folder = home.directory.folder(name)
         found = read_topic_id(folder)
         if found is not None and found != encode_id(topic.topic_id):  # a topic of that name that was deleted
@@ -166,6 +171,9 @@ class Partitions:
             folder, found = home.directory.folder(name), None
             recovery_point = start_offset = 0
         log, report = open_log(folder, settings, now_ms, recovery_point, start_offset, home.was_clean)
+        # From here on the log knows; a topic of that name that is made later begins with nothing.
+        home.recovery_points.pop(key, None)
+        home.start_offsets.pop(key, None)
         if found is None:
             write_topic_id(folder, encode_id(topic.topic_id))
             log.note_replaced(PARTITION_METADATA)
@@ -229,9 +237,11 @@ class Partitions:
     def checkpoint(self, directory: LogDirectory) -> Checkpoint:
         recovery, watermarks, starts = {}, {}, {}
         for partition in self.in_directory(directory):
-            if partition.role is Role.OFFLINE:
-                continue
             key = (partition.topic, partition.index)
+            if partition.role is Role.OFFLINE:  # what was known of it at the start still holds
+                if key in directory.start_offsets:
+                    starts[key] = directory.start_offsets[key]
+                continue
             recovery[key] = partition.log.recovery_point
             watermarks[key] = partition.high_watermark
             if partition.log.start_offset > partition.log.bases[0]:

@@ -66,8 +66,12 @@ class FetchSession:
         self.partitions: dict[tuple[TopicKey, int], SessionPartition] = {}
 
     def update(self, request: FetchRequest) -> None:
-        asked_count = sum(len(partitions) for _, partitions in request.topics)
-        if len(self.partitions) + asked_count > FETCH_SESSION_PARTITIONS_MAX:
+        added_count = sum(
+            (topic, partition.index) not in self.partitions
+            for topic, partitions in request.topics
+            for partition in partitions
+        )
+        if len(self.partitions) + added_count > FETCH_SESSION_PARTITIONS_MAX:
             raise MalformedRequest(f"a fetch session of more than {FETCH_SESSION_PARTITIONS_MAX} partitions")
         for topic, partitions in request.topics:
             for partition in partitions:

@@ -70,7 +70,8 @@ def find_timestamp(batch: Buffer, timestamp: int, offset_min: int) -> tuple[int,
         return None
     if header.uses_append_time:
         first = max(header.base_offset, offset_min)
-        return (header.max_timestamp, first) if header.max_timestamp >= timestamp else None
+        is_found = header.max_timestamp >= timestamp and first <= header.last_offset
+        return (header.max_timestamp, first) if is_found else None
     body = compression.decompress(header.codec, view[BATCH_HEADER_SIZE:], DECOMPRESSED_SIZE_MAX)
     position = 0
     try:
