@@ -67,7 +67,6 @@ class Partitions:
         self._timed_flush: dict[Partition, None] = {}
         self._events: list[str] = []
         self._strays: list[tuple[Directory, str]] = []
-        self._unsynced: dict[str, LogDirectory] = {}  # directories with folders that were just made
 
     def of(self, topic: str | bytes) -> list[Partition] | None:
         """The partitions of a topic, by name or by id."""
@@ -110,7 +109,7 @@ class Partitions:
                 self._timed_flush[partition] = None
             opened.append(partition)
         self._by_topic[topic.name] = self._by_topic[topic.topic_id] = opened
-        return failures + self._sync_directories()
+        return failures
 
     def take_strays(self) -> list[tuple[Directory, str]]:
         """Folders of deleted topics that were in the way, renamed, to be removed."""
@@ -127,17 +126,6 @@ class Partitions:
         """What opening logs has found, in lines for the operator."""
         events, self._events = self._events, []
         return events
-
-    def _sync_directories(self) -> list[DirectoryFailed]:
-        """New folders are durable before anything in them is acknowledged."""
-        failures = []
-        while self._unsynced:
-            _, home = self._unsynced.popitem()
-            try:
-                home.directory.sync()
-            except OSError as error:
-                failures.append(DirectoryFailed(home, error))
-        return failures
 
     def _open_partition(
         self, topic: TopicFacts, index: int, settings: TopicSettings, now_ms: int, is_new: bool
@@ -177,7 +165,7 @@ class Partitions:
         if found is None:
             write_topic_id(folder, encode_id(topic.topic_id))
             log.note_replaced(PARTITION_METADATA)
-            self._unsynced[home.path] = home
+            log.new_in = home.directory  # the first flush makes the folder durable, before it acknowledges
         self._events += [f"{name}: {problem}" for problem in report.problems]
         return log
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 from tidelog.cli.failure import BadWord, Failure
 
 CONNECT_TIMEOUT_S = 3.0
-ANSWER_TIMEOUT_S = 10.0
+ANSWER_TIMEOUT_S = 30.0
 
 _UNREACHABLE_CODES = (
     KafkaError._TRANSPORT,

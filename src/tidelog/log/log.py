@@ -44,16 +44,15 @@ class Appended(NamedTuple):
 class FlushJob:
     """Files to fsync off the loop; `end_offset` is durable once `run` has returned."""
 
-    __slots__ = ("_directory", "_files", "end_offset", "log", "replaced_count")
+    __slots__ = ("_directories", "_files", "end_offset", "replaced_count")
 
     def __init__(
-        self, log: Log, end_offset: int, files: list[File], directory: Directory | None, replaced_count: int
+        self, end_offset: int, files: list[File], directories: list[Directory], replaced_count: int
     ) -> None:
-        self.log = log
         self.end_offset = end_offset
         self.replaced_count = replaced_count
         self._files = files
-        self._directory = directory
+        self._directories = directories
         for file in files:
             file.pin()
 
@@ -61,8 +60,8 @@ class FlushJob:
         """On a thread of the shell. Raises OSError if anything is not durable; never tried again (L10)."""
         for file in self._files:
             file.sync()
-        if self._directory is not None:
-            self._directory.sync()
+        for directory in self._directories:
+            directory.sync()
 
     def release(self) -> None:
         for file in self._files:
@@ -85,6 +84,7 @@ class Log:
         self.recovery_point = 0
         self.last_flush_ms = 0
         self.has_new_files = True
+        self.new_in: Directory | None = None  # where this log's folder was made, if no flush has been since
         self._unsynced_names: list[str] = []  # small files replaced since the last flush
         self._ended: list[EndedTransaction] = []
 
@@ -292,9 +292,11 @@ class Log:
         for index in self.aborted.values():
             files += index.files()
         replaced = self._open_replaced()
-        directory = self.directory if self.has_new_files or replaced or is_last else None
+        directories = [self.directory] if self.has_new_files or replaced or is_last else []
+        if self.new_in is not None:
+            directories.append(self.new_in)
         self.has_new_files = False
-        job = FlushJob(self, self.end_offset, files + replaced, directory, len(self._unsynced_names))
+        job = FlushJob(self.end_offset, files + replaced, directories, len(self._unsynced_names))
         for file in replaced:
             file.close()
         return job
@@ -310,6 +312,7 @@ class Log:
     def end_flush(self, job: FlushJob, now_ms: int) -> None:
         self.recovery_point = max(self.recovery_point, job.end_offset)
         del self._unsynced_names[: job.replaced_count]
+        self.new_in = None
         self.last_flush_ms = now_ms
 
     def remove_segments(self, count: int) -> list[str]:
