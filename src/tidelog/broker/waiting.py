@@ -85,6 +85,11 @@ class WaitingRoom:
             if not parked.is_gone:
                 self._leave(parked, parked.finish_late())
 
+    @property
+    def first_deadline_ms(self) -> int | None:
+        """When `tick` has something to do at the earliest, or a little before that."""
+        return self._deadlines[0][0] if self._deadlines else None
+
     def finish(self, parked: Parked, answer: Answer | None) -> None:
         """Answer a parked request from outside, unless it has left."""
         if not parked.is_gone:

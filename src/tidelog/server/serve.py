@@ -45,7 +45,7 @@ from tidelog.server.stores.embedded import EmbeddedStore
 from tidelog.server.transport import Transport
 
 STORE_FILE = "tidelog-store.sqlite"
-TICK_MS = 10
+TICK_MS = 100  # or sooner, when somebody's deadline comes
 IDLE_CHECK_MS = 1_000
 ACCEPT_PAUSE_S = 1.0
 
@@ -264,6 +264,9 @@ class Server:
             self._report()
         if broker.has_failed and not self.failed.is_set():
             self.failed.set()
+        deadline_ms = broker.waiting.first_deadline_ms
+        if deadline_ms is not None and deadline_ms < self._next_tick_ms and not self._is_stopping:
+            self._tick_in(max(deadline_ms - broker.uptime_ms, 1))
 
     def _report(self) -> None:
         for line in self.broker.events:
@@ -335,9 +338,15 @@ class Server:
     def _set_time(self) -> None:
         self.broker.set_time(wall_ms(), monotonic_ms())
 
+    def _tick_in(self, delay_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next_tick_ms = self.broker.uptime_ms + delay_ms
+        self._timer = self.loop.call_later(delay_ms / 1_000, self._on_tick)
+
     def _on_tick(self) -> None:
-        self._timer = self.loop.call_later(TICK_MS / 1_000, self._on_tick)
         self._set_time()
+        self._tick_in(TICK_MS)
         self.broker.tick()
         self._settle()
         now_ms = self.broker.uptime_ms
