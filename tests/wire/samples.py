@@ -76,8 +76,6 @@ _SMALL: dict[int, dict[str, Any]] = {
         "transaction_timeout": seconds(60),
         "producer_id": -1,
         "producer_epoch": -1,
-        "enable2_pc": False,
-        "keep_prepared_txn": False,
     },
 }
 SAMPLED = (

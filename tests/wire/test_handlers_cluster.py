@@ -190,12 +190,10 @@ def init_values(
         "transaction_timeout": seconds(60),
         "producer_id": producer_id,
         "producer_epoch": epoch,
-        "enable2_pc": False,
-        "keep_prepared_txn": False,
     }
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", range(6))
 def test_producer_ids_are_given_once(harness: Harness, version: int) -> None:
     answers = [harness.ask(INIT_PRODUCER_ID, version, **init_values()) for _ in range(1_500)]
     assert {(answer.error_code, answer.producer_epoch) for answer in answers} == {(0, 0)}
@@ -205,7 +203,7 @@ def test_producer_ids_are_given_once(harness: Harness, version: int) -> None:
     assert harness.ask(INIT_PRODUCER_ID, version, **init_values()).producer_id not in ids
 
 
-@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize("version", range(6))
 def test_a_transactional_id_finds_no_coordinator(harness: Harness, version: int) -> None:
     answer = harness.ask(INIT_PRODUCER_ID, version, **init_values("transaction"))
     assert answer.error_code == ErrorCode.coordinator_not_available
@@ -213,7 +211,7 @@ def test_a_transactional_id_finds_no_coordinator(harness: Harness, version: int)
     assert empty.error_code == ErrorCode.invalid_request
 
 
-@pytest.mark.parametrize("version", range(3, 7))
+@pytest.mark.parametrize("version", range(3, 6))
 def test_half_a_producer_identity_is_refused(harness: Harness, version: int) -> None:
     for values in (init_values(None, 5, -1), init_values(None, -1, 5)):
         assert harness.ask(INIT_PRODUCER_ID, version, **values).error_code == ErrorCode.invalid_request

@@ -74,7 +74,7 @@ APIS = (
     Api(18, 0, 4, 3, handle_api_versions),
     Api(19, 2, 7, 5, handle_create_topics),
     Api(20, 1, 6, 4, handle_delete_topics),
-    Api(22, 0, 6, 2, handle_init_producer_id),
+    Api(22, 0, 5, 2, handle_init_producer_id),
     Api(23, 2, 4, 4, handle_offset_for_leader_epoch),
 )
 _BY_KEY: dict[int, Api] = {api.key: api for api in APIS}

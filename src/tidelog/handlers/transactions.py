@@ -15,7 +15,7 @@ _WAIT_MS = 10_000
 def handle_init_producer_id(broker: Broker, request: Request) -> Result:
     """*Behaviour*: a new id with epoch 0. A transactional id needs a coordinator, and there is none.
 
-    *Versions*: 3 lets a producer raise its epoch; 6 is about two-phase commit.
+    *Versions*: 3 lets a producer raise its epoch; 6, about two-phase commit, Kafka 4.3 does not serve either.
     """
     asked = request.decode()
     if asked.transactional_id is not None:
@@ -50,6 +50,4 @@ def _answer(request: Request, error: ErrorCode, producer_id: int, epoch: int) ->
         error_code=error,
         producer_id=producer_id,
         producer_epoch=epoch,
-        ongoing_txn_producer_id=-1,
-        ongoing_txn_producer_epoch=-1,
     )
