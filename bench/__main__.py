@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.cases import clients, growth, latency, memory, opening, small, start, throughput
+from bench.cases import clients, growth, latency, memory, opening, scale, small, start, throughput
 from bench.peers.kafka import Kafka
 from bench.peers.process import Peer, PeerFailed, PeerMissing
 from bench.peers.tidelog import Tidelog
@@ -32,6 +32,7 @@ CASES: dict[str, tuple[Case, Sequence[str]]] = {
     "memory": (memory.run, memory.METHOD),
     "start": (start.run, start.METHOD),
     "opening": (opening.run, opening.METHOD),
+    "scale": (scale.run, scale.METHOD),
     "growth": (growth.run, growth.METHOD),
 }
 PEERS: dict[str, Callable[[], Tidelog | Kafka]] = {"tidelog": Tidelog, "kafka": Kafka}

@@ -36,6 +36,7 @@ class Scale:
     log_sizes: tuple[int, ...] = (10 * MEBIBYTE, 100 * MEBIBYTE, 1024 * MEBIBYTE, 10240 * MEBIBYTE)
     kafka_log_size_max: int = 1024 * MEBIBYTE
     partition_count: int = 1_000
+    scale_topic_count: int = 1_000
 
 
 FULL = Scale()
@@ -51,6 +52,7 @@ QUICK = Scale(
     log_sizes=(10 * MEBIBYTE, 100 * MEBIBYTE),
     kafka_log_size_max=100 * MEBIBYTE,
     partition_count=100,
+    scale_topic_count=100,
 )
 
 

@@ -10,6 +10,7 @@ import socket
 import struct
 import time
 import uuid
+from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import TypeVar
@@ -59,20 +60,30 @@ class Admin:
 
     def create_topic(self, topic: str, partition_count: int, settings: dict[str, str] | None = None) -> None:
         """Create `topic` and return once every partition has a leader."""
-        wanted = create_request.CreatableTopic(
-            name=TopicName(topic),
-            num_partitions=i32(partition_count),
-            replication_factor=i16(1),
-            assignments=(),
-            configs=tuple(
-                create_request.CreatableTopicConfig(name=key, value=value)
-                for key, value in (settings or {}).items()
-            ),
+        self.create_topics((topic,), partition_count, settings)
+
+    def create_topics(
+        self, topics: Sequence[str], partition_count: int, settings: dict[str, str] | None = None
+    ) -> None:
+        """Create all in one request and return once the last one is led, which Kafka does in order."""
+        configs = tuple(
+            create_request.CreatableTopicConfig(name=key, value=value)
+            for key, value in (settings or {}).items()
         )
-        request = create_request.CreateTopicsRequest(topics=(wanted,), timeout=_milliseconds(30_000))
+        wanted = tuple(
+            create_request.CreatableTopic(
+                name=TopicName(topic),
+                num_partitions=i32(partition_count),
+                replication_factor=i16(1),
+                assignments=(),
+                configs=configs,
+            )
+            for topic in topics
+        )
+        request = create_request.CreateTopicsRequest(topics=wanted, timeout=_milliseconds(30_000))
         for result in self.call(request, CreateTopicsResponse).topics:
-            _refuse_unless_none(result.error_code, f"creating {topic}: {result.error_message}")
-        self.wait_for_leaders(topic, partition_count)
+            _refuse_unless_none(result.error_code, f"creating {result.name}: {result.error_message}")
+        self.wait_for_leaders(topics[-1], partition_count)
 
     def wait_for_leaders(self, topic: str, partition_count: int) -> None:
         """Return once metadata names every leader and the leaders know it, which Kafka learns later."""
@@ -92,47 +103,25 @@ class Admin:
         return True
 
     def led_partition_count(self, topic: str) -> int:
-        described = self._metadata((topic,)).topics[0]
-        return sum(
-            partition.leader_id >= 0 and partition.error_code is ErrorCode.none
-            for partition in described.partitions
-        )
+        return led_partition_count(self.exchange(metadata_frame((topic,))))
 
     def delete_topic(self, topic: str) -> None:
-        state = delete_request.DeleteTopicState(name=TopicName(topic), topic_id=None)
-        request = delete_request.DeleteTopicsRequest(topics=(state,), timeout=_milliseconds(30_000))
+        self.delete_topics((topic,))
+
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        states = tuple(
+            delete_request.DeleteTopicState(name=TopicName(topic), topic_id=None) for topic in topics
+        )
+        request = delete_request.DeleteTopicsRequest(topics=states, timeout=_milliseconds(30_000))
         for result in self.call(request, DeleteTopicsResponse).responses:
-            _refuse_unless_none(result.error_code, f"deleting {topic}")
+            _refuse_unless_none(result.error_code, f"deleting {result.name}")
 
     def end_offset(self, topic: str, partition_count: int) -> int:
         """The sum of the log end offsets of all partitions of `topic`."""
-        partitions = tuple(
-            offsets_request.ListOffsetsPartition(partition_index=i32(index), timestamp=i64(LATEST))
-            for index in range(partition_count)
-        )
-        asked = offsets_request.ListOffsetsTopic(name=TopicName(topic), partitions=partitions)
-        request = offsets_request.ListOffsetsRequest(
-            replica_id=BrokerId(-1), isolation_level=i8(0), topics=(asked,)
-        )
-        total = 0
-        for answer in self.call(request, ListOffsetsResponse).topics[0].partitions:
-            _refuse_unless_none(answer.error_code, f"offsets of {topic}")
-            total += answer.offset
-        return total
+        return sum_of_offsets(self.exchange(offsets_frame((topic,), partition_count)))
 
     def call(self, request: RequestPayload, response_type: type[Response]) -> Response:
-        header = RequestHeader(
-            request_api_key=request.__api_key__,
-            request_api_version=request.__version__,
-            correlation_id=i32(0),
-            client_id="bench",
-        )
-        stream = io.BytesIO()
-        entity_writer(RequestHeader)(stream, header)
-        entity_writer(type(request))(stream, request)
-        body = stream.getvalue()
-        answer = self.exchange(struct.pack(">i", len(body)) + body)
-        return read_response(answer, response_type)
+        return read_response(self.exchange(request_frame(request)), response_type)
 
     def exchange(self, frame: bytes) -> bytes:
         """Send a whole frame; return the whole answer, its size field included."""
@@ -141,15 +130,68 @@ class Admin:
         return size + receive_exactly(self.socket, int.from_bytes(size, "big"))
 
     def _metadata(self, topics: tuple[str, ...]) -> MetadataResponse:
-        request = metadata_request.MetadataRequest(
-            topics=tuple(
-                metadata_request.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=TopicName(topic))
-                for topic in topics
-            ),
-            allow_auto_topic_creation=False,
-            include_topic_authorized_operations=False,
+        return read_response(self.exchange(metadata_frame(topics)), MetadataResponse)
+
+
+def request_frame(request: RequestPayload) -> bytes:
+    header = RequestHeader(
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
+        correlation_id=i32(0),
+        client_id="bench",
+    )
+    stream = io.BytesIO()
+    entity_writer(RequestHeader)(stream, header)
+    entity_writer(type(request))(stream, request)
+    body = stream.getvalue()
+    return struct.pack(">i", len(body)) + body
+
+
+def metadata_frame(topics: Sequence[str] | None) -> bytes:
+    """Ask for the metadata of some topics, or of all."""
+    wanted = None
+    if topics is not None:
+        wanted = tuple(
+            metadata_request.MetadataRequestTopic(topic_id=uuid.UUID(int=0), name=TopicName(topic))
+            for topic in topics
         )
-        return self.call(request, MetadataResponse)
+    return request_frame(
+        metadata_request.MetadataRequest(
+            topics=wanted, allow_auto_topic_creation=False, include_topic_authorized_operations=False
+        )
+    )
+
+
+def offsets_frame(topics: Sequence[str], partition_count: int) -> bytes:
+    """Ask for the log end offsets of all partitions of some topics."""
+    partitions = tuple(
+        offsets_request.ListOffsetsPartition(partition_index=i32(index), timestamp=i64(LATEST))
+        for index in range(partition_count)
+    )
+    asked = tuple(
+        offsets_request.ListOffsetsTopic(name=TopicName(topic), partitions=partitions) for topic in topics
+    )
+    return request_frame(
+        offsets_request.ListOffsetsRequest(replica_id=BrokerId(-1), isolation_level=i8(0), topics=asked)
+    )
+
+
+def sum_of_offsets(answer: bytes) -> int:
+    total = 0
+    for topic in read_response(answer, ListOffsetsResponse).topics:
+        for partition in topic.partitions:
+            _refuse_unless_none(partition.error_code, f"offsets of {topic.name}")
+            total += partition.offset
+    return total
+
+
+def led_partition_count(answer: bytes) -> int:
+    """How many partitions have a leader, in an answer of Metadata."""
+    return sum(
+        partition.leader_id >= 0 and partition.error_code is ErrorCode.none
+        for topic in read_response(answer, MetadataResponse).topics
+        for partition in topic.partitions
+    )
 
 
 def read_response(answer: bytes, response_type: type[Response]) -> Response:

@@ -116,6 +116,10 @@ class RunningBroker:
     def resident_bytes(self) -> int:
         return sum(_resident_bytes(pid) for pid in process_tree(self.pid))
 
+    def open_file_count(self) -> int:
+        """Descriptors of the process itself: files, sockets, pipes."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
     def stop(self) -> None:
         """End in good order; by force when that takes too long."""
         if self._process.poll() is not None:

@@ -1,0 +1,71 @@
+"""A client that wants little while others want much: one small request every few milliseconds.
+
+It runs in a process of its own, so that what it measures is the broker and not the interpreter it would
+share with the load. `python -m bench.load.bystander HOST PORT` asks for the metadata of no topic until its
+input ends, then prints the latencies.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from types import TracebackType
+
+from bench.load.admin import Admin, metadata_frame
+
+PAUSE_SECONDS = 0.002
+
+
+class Bystander:
+    """Measures while the `with` block runs; `latencies` are nanoseconds, known after it."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._command = [sys.executable, "-m", "bench.load.bystander", host, str(port)]
+        self.latencies: list[int] = []
+
+    def __enter__(self) -> Bystander:
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # it is connected and has been answered
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(subprocess.TimeoutExpired):
+            output, _ = self._process.communicate("", timeout=60)
+            self.latencies = json.loads(output) if output else []
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def worst_ms(self) -> float:
+        return max(self.latencies, default=0) / 1e6
+
+
+def watch(host: str, port: int) -> list[int]:
+    frame = metadata_frame(())
+    taken: list[int] = []
+    with Admin(host, port) as admin:
+        admin.exchange(frame)
+        print("ready", flush=True)
+        while not _is_input_over():
+            started = time.perf_counter_ns()
+            admin.exchange(frame)
+            taken.append(time.perf_counter_ns() - started)
+    return taken
+
+
+def _is_input_over() -> bool:
+    readable, _, _ = select.select([sys.stdin], [], [], PAUSE_SECONDS)
+    return bool(readable)
+
+
+if __name__ == "__main__":
+    print(json.dumps(watch(sys.argv[1], int(sys.argv[2]))))
