@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 
 from tidelog.base.config import (
-    BROKER_ROWS,
-    TOPIC_ROWS,
+    BROKER_SETTINGS,
+    TOPIC_SETTINGS,
     BrokerSettings,
-    InvalidSetting,
+    Source,
+    Synonym,
     TopicSettings,
     check_topic_setting,
+    check_topic_settings,
     resolve_topic_setting,
 )
+from tidelog.base.setting import InvalidSetting
 
 
 def topic(broker: dict[str, str], **overrides: str) -> TopicSettings:
@@ -91,12 +94,69 @@ def test_uncompressed_is_a_codec_of_the_topic_and_producer_is_none() -> None:
     assert topic({"compression.type": "lz4"}).codec_name == "lz4"
 
 
-def test_every_default_passes_its_own_check_and_every_fallback_exists() -> None:
-    rows = {row.name: row for row in BROKER_ROWS}
-    for row in BROKER_ROWS:
-        if isinstance(row.default, int | str) and not isinstance(row.default, bool):
-            assert row.parse(str(row.default)) == row.default
-    for name, fallbacks in TOPIC_ROWS:
-        assert all(key in rows for key, _ in fallbacks)
-        assert rows[fallbacks[-1][0]].default is not None
+def test_every_default_passes_its_own_check_and_every_fallback_has_one() -> None:
+    for row in BROKER_SETTINGS.values():
+        text = row.format(row.default)
+        assert text is None or row.parse(text) == row.default
+    for name in TOPIC_SETTINGS:
         assert resolve_topic_setting(BrokerSettings({}), {}, name) is not None
+
+
+def test_a_setting_of_kafka_s_that_does_nothing_is_taken_checked_and_told() -> None:
+    settings = BrokerSettings({"num.io.threads": "8", "listener.name.x.ssl.keystore.location": "f"})
+    assert settings.idle() == ["num.io.threads"]
+    assert BROKER_SETTINGS["num.io.threads"].meaning.startswith("Has no effect.")
+    with pytest.raises(InvalidSetting, match="whole number"):
+        BrokerSettings({"num.io.threads": "many"})
+
+
+def test_an_authorizer_is_refused_and_not_silently_left_out() -> None:
+    with pytest.raises(InvalidSetting, match="authorizer"):
+        BrokerSettings({"authorizer.class.name": "org.example.Mine"})
+
+
+def test_a_secret_is_in_no_message_and_no_answer() -> None:
+    row = BROKER_SETTINGS["ssl.key.password"]
+    assert row.format("hunter2") is None
+    assert BrokerSettings({"ssl.key.password": "hunter2"}).synonyms(row.name)[0].text is None
+
+
+def test_what_was_changed_at_run_time_wins_the_broker_s_own_first() -> None:
+    settings = BrokerSettings({"message.max.bytes": "3000"})
+    settings.set_dynamic({"message.max.bytes": "1000"}, {"message.max.bytes": "2000"})
+    assert settings.number("message.max.bytes") == 1_000
+    assert settings.synonyms("message.max.bytes") == [
+        Synonym("message.max.bytes", "1000", Source.DYNAMIC_BROKER),
+        Synonym("message.max.bytes", "2000", Source.DYNAMIC_DEFAULT),
+        Synonym("message.max.bytes", "3000", Source.STATIC),
+        Synonym("message.max.bytes", "1048588", Source.DEFAULT),
+    ]
+    settings.set_dynamic({}, {"message.max.bytes": "2000"})
+    assert settings.number("message.max.bytes") == 2_000
+    settings.set_dynamic({}, {})
+    assert settings.number("message.max.bytes") == 3_000
+
+
+def test_a_refused_change_leaves_what_was_in_force() -> None:
+    settings = BrokerSettings({})
+    settings.set_dynamic({"message.max.bytes": "1000"}, {})
+    with pytest.raises(InvalidSetting):
+        settings.set_dynamic({"message.max.bytes": "x"}, {})
+    assert settings.number("message.max.bytes") == 1_000
+
+
+def test_a_coarser_unit_that_is_set_is_among_the_synonyms() -> None:
+    found = BrokerSettings({"log.retention.hours": "2"}).synonyms("log.retention.ms")
+    assert found == [Synonym("log.retention.hours", "2", Source.STATIC)]
+
+
+def test_topic_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(InvalidSetting, match="at most"):
+        check_topic_settings({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
+    check_topic_settings({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "10"})
+
+
+def test_the_level_of_a_codec_is_that_of_the_topic_s_codec() -> None:
+    assert topic({}, compression_type="zstd", compression_zstd_level="7").codec_level == 7
+    assert topic({}, compression_type="gzip").codec_level == -1
+    assert topic({}, compression_type="snappy").codec_level is None

@@ -139,3 +139,17 @@ def test_a_codec_that_does_not_exist_is_refused(codec: int) -> None:
 def test_names_and_numbers_are_kafkas() -> None:
     assert compression.CODECS == {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
     assert (NONE, GZIP, SNAPPY, LZ4, ZSTD) == (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"), [(GZIP, -1), (GZIP, 9), (LZ4, 9), (LZ4, 17), (ZSTD, -131_072), (ZSTD, 22)]
+)
+def test_every_level_unfolds_to_what_was_given(codec: int, level: int) -> None:
+    data = b"the quick brown fox " * 500
+    assert decompress(codec, compress(codec, data, level), len(data)) == data
+
+
+@pytest.mark.parametrize(("codec", "least", "most"), [(GZIP, 1, 9), (ZSTD, 1, 19)])
+def test_a_higher_level_tries_harder(codec: int, least: int, most: int) -> None:
+    data = b"".join(str(number * number).encode() for number in range(20_000))
+    assert len(compress(codec, data, most)) < len(compress(codec, data, least))

@@ -1,190 +1,103 @@
-"""Settings as rows: name, type, default, scope and meaning, under Kafka's names.
+"""The settings in force: a broker's, resolved from what was set where, and a topic's, as plain attributes.
 
-A topic's setting falls back to the broker's setting of another name (`segment.bytes` to
-`log.segment.bytes`), and that one to its default. `TopicSettings` and `BrokerSettings` are the resolved
-values as plain attributes, because the hot path reads them.
+A broker's setting is its dynamic one, else the cluster's dynamic default, else the one of its file, else
+Kafka's default. A topic's own setting falls back to the broker's. `TopicSettings` has the resolved values
+as plain attributes, because the hot path reads them.
 
-**Invariant:** a value that is out of range or of the wrong type never gets past this file; the error
-names the key, the value and what would be right.
+**Invariant:** what is in force was parsed and is within its bounds.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-DAY_MS = 24 * 60 * 60 * 1_000
-
-Value = int | str | bool | tuple[str, ...]
-
-
-class InvalidSetting(Exception):
-    """A key or value that cannot be used; the message is fit to print."""
-
-
-class Kind(Enum):
-    INT = "int"
-    LONG = "long"
-    BOOLEAN = "boolean"
-    STRING = "string"
-    LIST = "list"
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    name: str
-    kind: Kind
-    default: Value | None
-    meaning: str
-    minimum: int | None = None
-    maximum: int | None = None
-    choices: tuple[str, ...] = ()
-
-    def parse(self, text: str) -> Value:
-        text = text.strip()
-        if self.kind is Kind.STRING:
-            return self._checked_choice(text)
-        if self.kind is Kind.LIST:
-            return tuple(self._checked_choice(part.strip()) for part in text.split(",") if part.strip())
-        if self.kind is Kind.BOOLEAN:
-            if text.lower() not in ("true", "false"):
-                raise InvalidSetting(f"{self.name}={text}: expected true or false")
-            return text.lower() == "true"
-        return self._parse_number(text)
-
-    def _checked_choice(self, text: str) -> str:
-        if self.choices and text not in self.choices:
-            raise InvalidSetting(f"{self.name}={text}: expected one of {', '.join(self.choices)}")
-        return text
-
-    def _parse_number(self, text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            raise InvalidSetting(f"{self.name}={text}: expected a whole number") from None
-        ceiling = INT32_MAX if self.kind is Kind.INT else INT64_MAX
-        low = -ceiling - 1 if self.minimum is None else self.minimum
-        high = ceiling if self.maximum is None else self.maximum
-        if not low <= number <= high:
-            raise InvalidSetting(f"{self.name}={text}: expected a number from {low} to {high}")
-        return number
-
-
-CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
-POLICIES = ("delete", "compact")
-TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
-
-_I, _L, _B, _S, _LIST = Kind.INT, Kind.LONG, Kind.BOOLEAN, Kind.STRING, Kind.LIST
-
-BROKER_ROWS = (
-    Setting("node.id", _I, 1, "This broker's number in the cluster.", 0),
-    Setting("listeners", _LIST, ("PLAINTEXT://127.0.0.1:9092",), "Addresses to serve on."),
-    Setting("advertised.listeners", _LIST, (), "Addresses told to clients; by default the listeners."),
-    Setting("allow.insecure.listeners", _B, False, "Serve in plain text on addresses others can reach."),
-    Setting("log.dirs", _LIST, ("tidelog-data",), "Folders that hold the partitions."),
-    Setting("broker.rack", _S, "", "The rack of this broker."),
-    Setting("num.partitions", _I, 1, "Partitions of a topic created without a number.", 1),
-    Setting("default.replication.factor", _I, 1, "Replicas of a topic created without a number.", 1),
-    Setting("auto.create.topics.enable", _B, True, "Create a topic when a client first names it."),
-    Setting("delete.topic.enable", _B, True, "Let clients delete topics."),
-    Setting("socket.request.max.bytes", _I, 104_857_600, "The largest request.", 1),
-    Setting("socket.send.buffer.bytes", _I, -1, "SO_SNDBUF; -1 leaves it to the OS.", -1),
-    Setting("socket.receive.buffer.bytes", _I, -1, "SO_RCVBUF; -1 leaves it to the OS.", -1),
-    Setting("max.connections", _I, INT32_MAX, "Connections at a time, up to the process's own bound.", 0),
-    Setting("max.connections.per.ip", _I, INT32_MAX, "Connections at a time from one address.", 0),
-    Setting("connections.max.idle.ms", _L, 600_000, "Close a connection that is idle this long; -1 never."),
-    Setting("fetch.max.bytes", _I, 57_671_680, "The most bytes one fetch is answered with.", 1024),
-    Setting("max.incremental.fetch.session.cache.slots", _I, 1_000, "Fetch sessions kept.", 0),
-    Setting("log.segment.bytes", _I, 1_073_741_824, "Size at which a segment is rolled.", 1024),
-    Setting("log.roll.ms", _L, None, "Age at which a segment is rolled.", 1),
-    Setting("log.roll.hours", _I, 168, "The same in hours.", 1),
-    Setting("log.roll.jitter.ms", _L, None, "How much the age is varied.", 0),
-    Setting("log.roll.jitter.hours", _I, 0, "The same in hours.", 0),
-    Setting("log.index.size.max.bytes", _I, 10_485_760, "The largest index file.", 4),
-    Setting("log.index.interval.bytes", _I, 4_096, "Log bytes between two index entries.", 0),
-    Setting("log.retention.ms", _L, None, "Age at which records may go; -1 never.", -1),
-    Setting("log.retention.minutes", _I, None, "The same in minutes.", -1),
-    Setting("log.retention.hours", _I, 168, "The same in hours.", -1),
-    Setting("log.retention.bytes", _L, -1, "Size of a partition beyond which its oldest segments go.", -1),
-    Setting("log.retention.check.interval.ms", _L, 300_000, "How often retention looks.", 1),
-    Setting("log.segment.delete.delay.ms", _L, 60_000, "How long a deleted file stays.", 0),
-    Setting("log.cleanup.policy", _LIST, ("delete",), "How old records go.", choices=POLICIES),
-    Setting("log.cleaner.delete.retention.ms", _L, DAY_MS, "How long a tombstone stays.", 0),
-    Setting("log.cleaner.min.compaction.lag.ms", _L, 0, "Age before which a record is not compacted.", 0),
-    Setting("log.cleaner.min.cleanable.ratio", _S, "0.5", "Dirty share of a log that calls for compaction."),
-    Setting("log.flush.interval.messages", _L, INT64_MAX, "Records after which the log is fsynced.", 1),
-    Setting("log.flush.interval.ms", _L, None, "Time after which the log is fsynced.", 0),
-    Setting("log.flush.scheduler.interval.ms", _L, INT64_MAX, "The same, where that is not set.", 0),
-    Setting("log.flush.offset.checkpoint.interval.ms", _I, 60_000, "How often recovery points are kept.", 0),
-    Setting("log.message.timestamp.type", _S, "CreateTime", "Whose clock counts.", choices=TIMESTAMP_TYPES),
-    Setting("log.message.timestamp.before.max.ms", _L, INT64_MAX, "How old a timestamp may be.", 0),
-    Setting("log.message.timestamp.after.max.ms", _L, 3_600_000, "How far ahead a timestamp may be.", 0),
-    Setting("message.max.bytes", _I, 1_048_588, "The largest record batch.", 0),
-    Setting("compression.type", _S, "producer", "The codec batches are kept in.", choices=CODECS),
-    Setting("min.insync.replicas", _I, 1, "Replicas that must have a record before acks=all is answered.", 1),
-    Setting("unclean.leader.election.enable", _B, False, "Let a replica that lacks records lead."),
-    Setting("producer.id.expiration.ms", _I, DAY_MS, "How long an idle producer is remembered.", 1),
-    Setting("producer.id.expiration.check.interval.ms", _I, 600_000, "How often that is looked at.", 1),
+from tidelog.base.broker_rows import BROKER_ROWS
+from tidelog.base.resource_rows import (
+    CLIENT_METRICS_ROWS,
+    GROUP_FALLBACKS,
+    GROUP_ROWS,
+    TOPIC_FALLBACKS,
+    TOPIC_ROWS,
 )
-
-# Topic settings: name, the broker's settings it falls back to with the factor to our unit, and meaning.
-# The first broker setting that is set wins; the last one has the default.
-TOPIC_ROWS: tuple[tuple[str, tuple[tuple[str, int], ...]], ...] = (
-    ("cleanup.policy", (("log.cleanup.policy", 1),)),
-    ("compression.type", (("compression.type", 1),)),
-    ("delete.retention.ms", (("log.cleaner.delete.retention.ms", 1),)),
-    ("file.delete.delay.ms", (("log.segment.delete.delay.ms", 1),)),
-    ("flush.messages", (("log.flush.interval.messages", 1),)),
-    ("flush.ms", (("log.flush.interval.ms", 1), ("log.flush.scheduler.interval.ms", 1))),
-    ("index.interval.bytes", (("log.index.interval.bytes", 1),)),
-    ("max.message.bytes", (("message.max.bytes", 1),)),
-    ("message.timestamp.after.max.ms", (("log.message.timestamp.after.max.ms", 1),)),
-    ("message.timestamp.before.max.ms", (("log.message.timestamp.before.max.ms", 1),)),
-    ("message.timestamp.type", (("log.message.timestamp.type", 1),)),
-    ("min.cleanable.dirty.ratio", (("log.cleaner.min.cleanable.ratio", 1),)),
-    ("min.compaction.lag.ms", (("log.cleaner.min.compaction.lag.ms", 1),)),
-    ("min.insync.replicas", (("min.insync.replicas", 1),)),
-    ("retention.bytes", (("log.retention.bytes", 1),)),
-    (
-        "retention.ms",
-        (("log.retention.ms", 1), ("log.retention.minutes", 60_000), ("log.retention.hours", 3_600_000)),
-    ),
-    ("segment.bytes", (("log.segment.bytes", 1),)),
-    ("segment.index.bytes", (("log.index.size.max.bytes", 1),)),
-    ("segment.jitter.ms", (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", 3_600_000))),
-    ("segment.ms", (("log.roll.ms", 1), ("log.roll.hours", 3_600_000))),
-    ("unclean.leader.election.enable", (("unclean.leader.election.enable", 1),)),
-)
+from tidelog.base.setting import InvalidSetting, Setting, UnknownSetting, Value, nearest_name
+from tidelog.base.unused_rows import UNUSED_ROWS
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
-_BROKER = {row.name: row for row in BROKER_ROWS}
-_TOPIC = dict(TOPIC_ROWS)
+BROKER_SETTINGS = {row.name: row for row in (*BROKER_ROWS, *UNUSED_ROWS)}
+_LISTENER_PREFIX = "listener.name."
 
 
-def nearest_name(name: str, known: Mapping[str, object]) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+def _renamed(name: str, row: Setting) -> Setting:
+    return Setting(
+        name,
+        row.kind,
+        row.default,
+        row.meaning,
+        row.minimum,
+        row.maximum,
+        row.choices,
+        has_effect=row.has_effect,
+    )
+
+
+TOPIC_SETTINGS = {
+    row.name: row
+    for row in (
+        *(_renamed(name, BROKER_SETTINGS[tried[0][0]]) for name, tried in TOPIC_FALLBACKS.items()),
+        *TOPIC_ROWS,
+    )
+}
+GROUP_SETTINGS = {
+    row.name: row
+    for row in (*(_renamed(name, BROKER_SETTINGS[f"group.{name}"]) for name in GROUP_FALLBACKS), *GROUP_ROWS)
+}
+CLIENT_METRICS_SETTINGS = {row.name: row for row in CLIENT_METRICS_ROWS}
+# The broker's settings that answer for another one which is not set, the finest unit first.
+_ANSWERING = {tried[0][0]: tuple(name for name, _ in tried) for tried in TOPIC_FALLBACKS.values()}
+
+
+class Source(Enum):
+    """Where a value comes from, by Kafka's numbers."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT = 3
+    STATIC = 4
+    DEFAULT = 5
+    LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class Synonym(NamedTuple):
+    """One of the places that a setting's value may come from, and the value there."""
+
+    name: str
+    text: str | None
+    source: Source
 
 
 class BrokerSettings:
     """The settings of one broker, parsed and checked."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._values: dict[str, Value] = {}
-        for key, text in properties.items():
-            row = _BROKER.get(ALIASES.get(key, key))
-            if row is None:
-                raise InvalidSetting(f"{key}: no such setting{nearest_name(key, _BROKER)}")
-            self._values[row.name] = row.parse(text)
+        self._static = _parse_broker(properties)
+        self._dynamic: dict[str, Value] = {}
+        self._dynamic_default: dict[str, Value] = {}
+        self._values = dict(self._static)
+
+    def set_dynamic(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
+        """What was changed at run time, for this broker and for all; InvalidSetting changes nothing."""
+        dynamic, dynamic_default = _parse_broker(own), _parse_broker(default)
+        self._dynamic, self._dynamic_default = dynamic, dynamic_default
+        self._values = {**self._static, **dynamic_default, **dynamic}
 
     def value(self, name: str) -> Value | None:
         """What was set, or the default."""
         found = self._values.get(name)
-        return _BROKER[name].default if found is None else found
+        return BROKER_SETTINGS[name].default if found is None else found
 
     def is_set(self, name: str) -> bool:
         return name in self._values
@@ -196,32 +109,79 @@ class BrokerSettings:
 
     def text(self, name: str) -> str:
         value = self.value(name)
-        assert isinstance(value, str), name
-        return value
+        assert isinstance(value, str | None), name
+        return value or ""
 
     def flag(self, name: str) -> bool:
         return bool(self.value(name))
 
     def words(self, name: str) -> tuple[str, ...]:
         value = self.value(name)
-        assert isinstance(value, tuple), name
-        return value
+        assert isinstance(value, tuple | None), name
+        return value or ()
+
+    def synonyms(self, name: str) -> list[Synonym]:
+        """Where the value of a setting may come from, the place that wins first."""
+        found = []
+        for other in _ANSWERING.get(name, (name,)):
+            row = BROKER_SETTINGS[other]
+            for values, source in (
+                (self._dynamic, Source.DYNAMIC_BROKER),
+                (self._dynamic_default, Source.DYNAMIC_DEFAULT),
+                (self._static, Source.STATIC),
+            ):
+                if other in values:
+                    found.append(Synonym(other, row.format(values[other]), source))
+        row = BROKER_SETTINGS[name]
+        if row.default is not None:
+            found.append(Synonym(name, row.format(row.default), Source.DEFAULT))
+        return found
+
+    def idle(self) -> list[str]:
+        """The settings that were given and do nothing."""
+        return [name for name in self._static if not BROKER_SETTINGS[name].has_effect]
+
+
+def _parse_broker(properties: Mapping[str, str]) -> dict[str, Value]:
+    parsed = {}
+    for key, text in properties.items():
+        row = broker_setting(key)
+        if row is not None:
+            parsed[row.name] = row.parse(text)
+    return parsed
+
+
+def broker_setting(key: str) -> Setting | None:
+    """The row of a broker's key; None for one of a single listener, which is of no use here."""
+    row = BROKER_SETTINGS.get(ALIASES.get(key, key))
+    if row is None and key.startswith(_LISTENER_PREFIX) and key.count(".") > 2:
+        return None
+    if row is None:
+        raise UnknownSetting(f"{key}: no such setting{nearest_name(key, BROKER_SETTINGS)}")
+    return row
 
 
 def check_topic_setting(name: str, text: str) -> Value:
     """The parsed value of a topic's own setting, or InvalidSetting."""
-    fallbacks = _TOPIC.get(name)
-    if fallbacks is None:
-        raise InvalidSetting(f"Unknown topic config name: {name}{nearest_name(name, _TOPIC)}")
-    row = _BROKER[fallbacks[0][0]]
-    named = Setting(name, row.kind, None, row.meaning, row.minimum, row.maximum, row.choices)
-    return named.parse(text)
+    row = TOPIC_SETTINGS.get(name)
+    if row is None:
+        raise UnknownSetting(f"Unknown topic config name: {name}{nearest_name(name, TOPIC_SETTINGS)}")
+    return row.parse(text)
+
+
+def check_topic_settings(overrides: Mapping[str, str]) -> None:
+    """Whether a topic's settings may stand together; InvalidSetting if not."""
+    values = {name: check_topic_setting(name, text) for name, text in overrides.items()}
+    least, most = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        raise InvalidSetting(f"min.compaction.lag.ms={least}: expected at most max.compaction.lag.ms={most}")
 
 
 class TopicSettings:
     """A topic's settings resolved to plain attributes: its own, else the broker's, else the default."""
 
     __slots__ = (
+        "codec_level",
         "codec_name",
         "file_delete_delay_ms",
         "flush_messages",
@@ -245,7 +205,7 @@ class TopicSettings:
     )
 
     def __init__(self, broker: BrokerSettings, overrides: Mapping[str, str]) -> None:
-        values = {name: resolve_topic_setting(broker, overrides, name) for name, _ in TOPIC_ROWS}
+        values = {name: resolve_topic_setting(broker, overrides, name) for name in TOPIC_FALLBACKS}
 
         def number(name: str) -> int:
             value = values[name]
@@ -259,6 +219,8 @@ class TopicSettings:
         self.is_compacted = "compact" in policies
         codec_name = str(values["compression.type"])
         self.codec_name = "none" if codec_name == "uncompressed" else codec_name
+        level = values.get(f"compression.{codec_name}.level")
+        self.codec_level = level if isinstance(level, int) else None
         self.uses_append_time = values["message.timestamp.type"] == "LogAppendTime"
         self.file_delete_delay_ms = number("file.delete.delay.ms")
         self.flush_messages = number("flush.messages")
@@ -280,8 +242,12 @@ class TopicSettings:
 def resolve_topic_setting(broker: BrokerSettings, overrides: Mapping[str, str], name: str) -> Value:
     if name in overrides:
         return check_topic_setting(name, overrides[name])
-    fallbacks = _TOPIC[name]
-    chosen, factor = next(((key, by) for key, by in fallbacks if broker.is_set(key)), fallbacks[-1])
+    tried = TOPIC_FALLBACKS.get(name)
+    if tried is None:
+        default = TOPIC_SETTINGS[name].default
+        assert default is not None, name
+        return default
+    chosen, factor = next(((key, by) for key, by in tried if broker.is_set(key)), tried[-1])
     value = broker.value(chosen)
     assert value is not None, name
     if factor != 1:

@@ -29,11 +29,14 @@ SPIN_MISSES_MAX = 8
 ARRAY_LENGTH_MAX = 100_000  # topics, partitions and all other entries of one request together
 FETCH_WAIT_MS_MAX = 5 * 60 * 1_000
 TOPIC_NAME_LENGTH_MAX = 249
+SOFTWARE_NAME_LENGTH_MAX = 128  # of what a client says it is, kept with its connection
 PARTITIONS_CREATED_MAX = 10_000  # by one request, as in Kafka; each is a folder made on the loop
 PARKED_REQUESTS_MAX = 100_000
 PARKED_PARTITIONS_MAX = 2_000_000  # that parked requests wait for, all together
 AUTO_CREATED_TOPICS_MAX = 1_000  # by one request
 FETCH_SESSION_PARTITIONS_MAX = 100_000
+DESCRIBED_PARTITIONS_MAX = 2_000  # in one answer; the next cursor leads on
+DESCRIBED_PRODUCERS_MAX = 100_000  # in one answer
 
 # The log
 BATCH_HEADER_SIZE = 61

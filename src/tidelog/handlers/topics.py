@@ -10,8 +10,9 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from tidelog.base.config import InvalidSetting, check_topic_setting
+from tidelog.base.config import check_topic_setting
 from tidelog.base.limits import PARTITIONS_CREATED_MAX
+from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place

@@ -115,7 +115,7 @@ def _check_keys(batch: memoryview) -> None:
 
 def _recompressed(batch: memoryview, codec: int, settings: TopicSettings) -> Admitted:
     try:
-        rewritten = recompress(batch, codec)
+        rewritten = recompress(batch, codec, level=settings.codec_level)
     except CorruptBatch as error:
         raise RefusedBatch(_CORRUPT, str(error)) from None
     if len(rewritten) > settings.max_message_bytes:

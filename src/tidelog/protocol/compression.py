@@ -22,7 +22,9 @@ CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 CODECS = {name: codec for codec, name in enumerate(CODEC_NAMES)}
 
 _ZSTD_LEVEL = 3
-_LZ4_LEVEL = 1
+_LZ4_FAST_LEVEL = 1
+_LZ4_USUAL_LEVEL = 9  # Kafka's default, by which it means the fast method
+_GZIP_USUAL_LEVEL = 6
 _FIRST_GUESS_SIZE = 64 * 1024
 _GROWTH = 8
 
@@ -45,20 +47,23 @@ _INTO: dict[int, _DecompressInto] = {
 }
 
 
-def compress(codec: int, data: Buffer) -> bytes:
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`level` is by Kafka's numbers: None, -1 of gzip and 9 of lz4 are the usual one."""
     match codec:
         case 0:
             return bytes(data)
         case 1:
-            return bytes(cramjam.gzip.compress(data))
+            gzip_level = _GZIP_USUAL_LEVEL if level is None or level < 0 else level
+            return bytes(cramjam.gzip.compress(data, level=gzip_level))
         case 2:
             return _compress_xerial(data)
         case 3:
-            compressor = cramjam.lz4.Compressor(_LZ4_LEVEL, content_checksum=False, block_linked=False)
+            lz4_level = _LZ4_FAST_LEVEL if level in (None, _LZ4_USUAL_LEVEL) else level
+            compressor = cramjam.lz4.Compressor(lz4_level, content_checksum=False, block_linked=False)
             compressor.compress(bytes(data))
             return bytes(compressor.finish())
         case 4:
-            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
         case _:
             raise ValueError(f"there is no codec {codec}")
 

@@ -256,10 +256,12 @@ def read_marker(batch: Buffer) -> tuple[Marker, int] | None:
     return Marker(kind), _MARKER_VALUE.unpack_from(value)[1]
 
 
-def recompress(batch: Buffer, codec: int, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytearray:
+def recompress(
+    batch: Buffer, codec: int, size_max: int = DECOMPRESSED_SIZE_MAX, level: int | None = None
+) -> bytearray:
     """The same batch under another codec: its length, attributes and checksum change, nothing else."""
     view = memoryview(batch)
     header = batches.check_whole(view, 0, len(view))
     body = compression.decompress(header.codec, view[BATCH_HEADER_SIZE:], size_max)
     attributes = header.attributes & ~batches.CODEC_MASK | codec
-    return _assemble(header._replace(attributes=attributes), compression.compress(codec, body))
+    return _assemble(header._replace(attributes=attributes), compression.compress(codec, body, level))

@@ -10,7 +10,8 @@ import ipaddress
 import socket
 from typing import NamedTuple
 
-from tidelog.base.config import BrokerSettings, InvalidSetting
+from tidelog.base.config import BrokerSettings
+from tidelog.base.setting import InvalidSetting
 
 LISTEN_BACKLOG = 1_024
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from tidelog.base.clock import monotonic_ms, wall_ms
-from tidelog.base.config import BrokerSettings, InvalidSetting
+from tidelog.base.config import BrokerSettings
 from tidelog.base.files import DirectoryLock, DiskDirectory
 from tidelog.base.limits import (
     ANSWERS_PER_FLUSH,
@@ -29,6 +29,7 @@ from tidelog.base.limits import (
     RECEIVE_BUFFER_SIZE,
     TURN_MS_MAX,
 )
+from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker, Removal, StoreFailed
 from tidelog.broker.partitions import Checkpoint
 from tidelog.cluster.store import Store, StoreReply, StoreRequest
@@ -181,7 +182,7 @@ class Server:
             if self.settings.number(key) > 0:
                 accepted.setsockopt(socket.SOL_SOCKET, option, self.settings.number(key))
         self._peers[peer] = of_peer + 1
-        transport = Transport(self, accepted, peer, self._frame_size_max)
+        transport = Transport(self, accepted, (peer, int(address[1])), self._frame_size_max)
         transport.last_active_ms = monotonic_ms()
         self._transports[transport.connection] = transport
 
