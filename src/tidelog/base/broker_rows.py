@@ -25,13 +25,13 @@ def _dynamic(
     choices: tuple[str, ...] = (),
 ) -> Setting:
     """A setting that may be changed while the broker runs."""
-    return Setting(name, kind, default, meaning, minimum, maximum, choices, Change.ANYWHERE)
+    return Setting(name, kind, default, meaning, minimum, maximum, choices, change=Change.ANYWHERE)
 
 
 def _later(name: str, kind: Kind, default: Value, meaning: str, minimum: float, maximum: float) -> Setting:
     """Kept and checked for the compaction of topics, which nothing does."""
     idle = f"{meaning} Has no effect: records are not compacted."
-    return Setting(name, kind, default, idle, minimum, maximum, (), Change.ANYWHERE, has_effect=False)
+    return Setting(name, kind, default, idle, minimum, maximum, change=Change.ANYWHERE, has_effect=False)
 
 
 BROKER_ROWS = (
@@ -76,8 +76,8 @@ BROKER_ROWS = (
     _later("log.cleaner.max.compaction.lag.ms", _L, INT64_MAX, "Age at which it must go.", 1, INT64_MAX),
     _later("log.cleaner.min.cleanable.ratio", _D, 0.5, "Dirty share that calls for compaction.", 0.0, 1.0),
     _dynamic("log.flush.interval.messages", _L, INT64_MAX, "Records after which the log is fsynced.", 1),
-    _dynamic("log.flush.interval.ms", _L, None, "Time after which the log is fsynced."),
-    Setting("log.flush.scheduler.interval.ms", _L, INT64_MAX, "The same, where that is not set."),
+    _dynamic("log.flush.interval.ms", _L, None, "Time after which the log is fsynced.", 0),
+    Setting("log.flush.scheduler.interval.ms", _L, INT64_MAX, "The same, where that is not set.", 0),
     Setting("log.flush.offset.checkpoint.interval.ms", _I, 60_000, "How often recovery points are kept.", 0),
     _dynamic("log.message.timestamp.type", _S, "CreateTime", "Whose clock counts.", choices=TIMESTAMP_TYPES),
     _dynamic("log.message.timestamp.before.max.ms", _L, INT64_MAX, "How old a timestamp may be.", 0),

@@ -10,6 +10,7 @@ as plain attributes, because the hot path reads them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -28,30 +29,19 @@ ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 BROKER_SETTINGS = {row.name: row for row in (*BROKER_ROWS, *UNUSED_ROWS)}
 _LISTENER_PREFIX = "listener.name."
 
-
-def _renamed(name: str, row: Setting) -> Setting:
-    return Setting(
-        name,
-        row.kind,
-        row.default,
-        row.meaning,
-        row.minimum,
-        row.maximum,
-        row.choices,
-        has_effect=row.has_effect,
-    )
-
-
 TOPIC_SETTINGS = {
     row.name: row
     for row in (
-        *(_renamed(name, BROKER_SETTINGS[tried[0][0]]) for name, tried in TOPIC_FALLBACKS.items()),
+        *(replace(BROKER_SETTINGS[tried[0][0]], name=name) for name, tried in TOPIC_FALLBACKS.items()),
         *TOPIC_ROWS,
     )
 }
 GROUP_SETTINGS = {
     row.name: row
-    for row in (*(_renamed(name, BROKER_SETTINGS[f"group.{name}"]) for name in GROUP_FALLBACKS), *GROUP_ROWS)
+    for row in (
+        *(replace(BROKER_SETTINGS[f"group.{name}"], name=name) for name in GROUP_FALLBACKS),
+        *GROUP_ROWS,
+    )
 }
 CLIENT_METRICS_SETTINGS = {row.name: row for row in CLIENT_METRICS_ROWS}
 # The broker's settings that answer for another one which is not set, the finest unit first.

@@ -13,6 +13,8 @@ import fcntl
 import os
 from typing import Protocol
 
+from tidelog.base.descriptors import Descriptors
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -39,7 +41,12 @@ class File(Protocol):
     def fileno(self) -> int:
         """A descriptor for sendfile, or -1 where there is none."""
 
-    def pin(self) -> None: ...
+    @property
+    def is_scarce(self) -> bool:
+        """Whether a range of it had better be copied than pinned: too many files are pinned already."""
+
+    def pin(self) -> None:
+        """From here on there is a descriptor, and it stays the same until `unpin`."""
 
     def unpin(self) -> None: ...
 
@@ -102,21 +109,44 @@ class FileSlice:
 
 
 class DiskFile:
-    __slots__ = ("_closing", "_descriptor", "_pin_count", "generation", "name", "path", "size")
+    """Its descriptor may be closed when others need one, and is opened again at the next use."""
 
-    def __init__(self, path: str, name: str) -> None:
-        self.path = path
+    __slots__ = (
+        "__weakref__",
+        "_closing",
+        "_descriptor",
+        "_directory",
+        "_pin_count",
+        "generation",
+        "name",
+        "size",
+        "was_used",
+    )
+
+    def __init__(self, directory: DiskDirectory, name: str) -> None:
+        self._directory = directory
         self.name = name
         self._descriptor = -1
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, 0o644)
-        self.size = os.fstat(self._descriptor).st_size
-        self.generation = 0
         self._pin_count = 0
         self._closing = False
+        self.was_used = True
+        self._open(os.O_CREAT)
+        self.size = os.fstat(self._descriptor).st_size
+        self.generation = 0
+
+    def _open(self, flags: int = 0) -> int:
+        # The directory knows its path of today: it may have been renamed since.
+        path = os.path.join(self._directory.path, self.name)
+        self._descriptor = self._directory.descriptors.open(path, os.O_RDWR | os.O_APPEND | flags, self)
+        return self._descriptor
 
     def append(self, data: Buffer) -> int:
         position = self.size
-        written = os.write(self._descriptor, data)
+        descriptor = self._descriptor
+        if descriptor < 0:
+            descriptor = self.fileno()
+        self.was_used = True
+        written = os.write(descriptor, data)
         if written != len(data):
             written = self._append_rest(data, written)
         self.size = position + written
@@ -130,54 +160,75 @@ class DiskFile:
         return written
 
     def read(self, position: int, size: int) -> bytes:
-        return os.pread(self._descriptor, size, position)
+        descriptor = self._descriptor
+        if descriptor < 0:
+            descriptor = self.fileno()
+        self.was_used = True
+        return os.pread(descriptor, size, position)
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._descriptor, size)
+        os.ftruncate(self.fileno(), size)
         self.size = size
         self.generation += 1
 
     def sync(self) -> None:
-        os.fdatasync(self._descriptor) if hasattr(os, "fdatasync") else os.fsync(self._descriptor)
+        """On another thread only while pinned. A descriptor that was opened after the writes tells of their
+        failure too, if nobody was told before (Linux 4.17)."""
+        descriptor = self.fileno()
+        os.fdatasync(descriptor) if hasattr(os, "fdatasync") else os.fsync(descriptor)
 
     def modified_ms(self) -> int:
-        return os.fstat(self._descriptor).st_mtime_ns // 1_000_000
+        return os.fstat(self.fileno()).st_mtime_ns // 1_000_000
 
     def fileno(self) -> int:
-        return self._descriptor
+        return self._descriptor if self._descriptor >= 0 or self._closing else self._open()
+
+    @property
+    def is_pinned(self) -> bool:
+        return self._pin_count > 0
+
+    @property
+    def is_scarce(self) -> bool:
+        return self._directory.descriptors.is_scarce
 
     def pin(self) -> None:
+        self.fileno()
         self._pin_count += 1
+        if self._pin_count == 1:
+            self._directory.descriptors.pinned_count += 1
 
     def unpin(self) -> None:
         self._pin_count -= 1
-        if self._closing and self._pin_count == 0:
-            self._really_close()
+        if self._pin_count == 0:
+            self._directory.descriptors.pinned_count -= 1
+            if self._closing:
+                self.suspend()
 
     def close(self) -> None:
         self._closing = True
         if self._pin_count == 0:
-            self._really_close()
+            self.suspend()
 
-    def _really_close(self) -> None:
+    def suspend(self) -> None:
         if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+            descriptor, self._descriptor = self._descriptor, -1
+            self._directory.descriptors.close(descriptor)
 
     def __del__(self) -> None:
         """A log that was dropped and not closed, as by a crash in a test, keeps no descriptor."""
-        self._really_close()
+        self.suspend()
 
 
 class DiskDirectory:
-    __slots__ = ("path",)
+    __slots__ = ("descriptors", "path")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, descriptors: Descriptors | None = None) -> None:
         os.makedirs(path, exist_ok=True)
         self.path = path
+        self.descriptors = descriptors if descriptors is not None else Descriptors()
 
     def open(self, name: str) -> DiskFile:
-        return DiskFile(os.path.join(self.path, name), name)
+        return DiskFile(self, name)
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self.path))
@@ -190,7 +241,7 @@ class DiskDirectory:
         return os.path.exists(os.path.join(self.path, name))
 
     def folder(self, name: str) -> DiskDirectory:
-        return DiskDirectory(os.path.join(self.path, name))
+        return DiskDirectory(os.path.join(self.path, name), self.descriptors)
 
     def rename(self, old: str, new: str) -> None:
         os.rename(os.path.join(self.path, old), os.path.join(self.path, new))

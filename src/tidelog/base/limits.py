@@ -21,6 +21,14 @@ SEND_CHUNK_SIZE = 60 * KIB
 PROBE_SIZE = 1 * MIB  # how much of a file is probed for cold pages at a time
 PAGE_PROBE_STRIDE = 256 * KIB  # how far apart a range is probed for cold pages
 
+# Open files. Of the process's limit, connections may have one half and the files of the log the other.
+OPEN_FILES_RESERVED = 96  # for the store, the listeners, and what threads open for a moment
+OPEN_FILES_DEFAULT = 512  # where nobody has looked at the limit
+OPEN_FILES_MIN = 16
+OPEN_FILES_YIELDED = 32  # closed at once when the process has reached its limit after all
+PINNED_FILES_PASSED = 64  # looked at in vain before one more is opened than there should be
+COPIED_SIZE_MAX = 256 * KIB  # of a range that is copied because too many files are pinned
+
 # The loop
 SPIN_SECONDS = 0.000_1  # how long it looks for more before it sleeps, while that is worth it
 SPIN_MISSES_MAX = 8
@@ -33,6 +41,9 @@ SOFTWARE_NAME_LENGTH_MAX = 128  # of what a client says it is, kept with its con
 PARTITIONS_CREATED_MAX = 10_000  # by one request, as in Kafka; each is a folder made on the loop
 PARKED_REQUESTS_MAX = 100_000
 PARKED_PARTITIONS_MAX = 2_000_000  # that parked requests wait for, all together
+RESOLVED_SETTINGS_MAX = 4_096  # sets of topic settings that are kept resolved
+CONFIG_RESOURCES_MAX = 10_000  # groups, and client metrics, that have settings of their own
+CONFIGS_DESCRIBED_MAX = 1_000_000  # settings in one answer
 AUTO_CREATED_TOPICS_MAX = 1_000  # by one request
 FETCH_SESSION_PARTITIONS_MAX = 100_000
 DESCRIBED_PARTITIONS_MAX = 2_000  # in one answer; the next cursor leads on

@@ -47,15 +47,25 @@ TOPIC_FALLBACKS: dict[str, Fallbacks] = {
 }
 
 _TIERED = "Has no effect. There is no tiered storage."
+_REPLICA = r"\*|[0-9]+:[0-9]+"  # all of them, or partition:broker
 _THROTTLED = "Has no effect. A broker on its own replicates nothing."
 
 # What a topic has and no broker.
 TOPIC_ROWS = (
-    Setting("follower.replication.throttled.replicas", Kind.LIST, (), _THROTTLED, has_effect=False),
-    Setting("leader.replication.throttled.replicas", Kind.LIST, (), _THROTTLED, has_effect=False),
+    Setting(
+        "follower.replication.throttled.replicas",
+        Kind.LIST,
+        (),
+        _THROTTLED,
+        pattern=_REPLICA,
+        has_effect=False,
+    ),
+    Setting(
+        "leader.replication.throttled.replicas", Kind.LIST, (), _THROTTLED, pattern=_REPLICA, has_effect=False
+    ),
     Setting("remote.log.copy.disable", Kind.BOOLEAN, False, _TIERED, has_effect=False),
     Setting("remote.log.delete.on.disable", Kind.BOOLEAN, False, _TIERED, has_effect=False),
-    Setting("remote.storage.enable", Kind.BOOLEAN, False, _TIERED, has_effect=False),
+    Setting("remote.storage.enable", Kind.BOOLEAN, False, _TIERED, choices=("false",), has_effect=False),
 )
 
 # A group's setting falls back to the broker's of the same name behind `group.`.

@@ -7,6 +7,7 @@ the key, the value and what would be right.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -60,6 +61,7 @@ class Setting:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    pattern: str = ""  # what each of the words of a list must look like
     change: Change = Change.NEVER
     has_effect: bool = True
 
@@ -77,7 +79,7 @@ class Setting:
             case Kind.BOOLEAN:
                 if text.lower() not in ("true", "false"):
                     raise self._refuse(text, "true or false")
-                return text.lower() == "true"
+                return self._checked_choice(text.lower()) == "true"
             case Kind.DOUBLE:
                 return self._parse_fraction(text)
             case _:
@@ -90,6 +92,8 @@ class Setting:
     def _checked_choice(self, text: str) -> str:
         if self.choices and text not in self.choices:
             raise self._refuse(text, f"one of {', '.join(self.choices)}")
+        if self.pattern and not re.fullmatch(self.pattern, text):
+            raise self._refuse(text, f"words that look like {self.pattern}")
         return text
 
     def _parse_number(self, text: str) -> int:

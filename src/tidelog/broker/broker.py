@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 from errno import EMFILE, ENFILE
 from typing import NamedTuple
 
-from tidelog.base.config import BrokerSettings
+from tidelog.base.config import BrokerSettings, broker_setting
 from tidelog.base.files import Directory
+from tidelog.base.setting import InvalidSetting
 from tidelog.broker.partitions import Checkpoint, Partitions
 from tidelog.broker.sessions import FetchSessions
 from tidelog.broker.waiting import WaitingRoom
 from tidelog.cluster import controller
-from tidelog.cluster.image import BrokerFacts, Image, TopicFacts
+from tidelog.cluster.features import unknown_level
+from tidelog.cluster.image import BROKER_CONFIG, DEFAULT_BROKER, BrokerFacts, Image, TopicFacts
 from tidelog.cluster.store import (
     Done,
     Multi,
@@ -30,6 +32,7 @@ from tidelog.cluster.store import (
     StoreRequest,
     Tree,
     Unknown,
+    Write,
 )
 from tidelog.log.directory import LogDirectory
 from tidelog.log.log import FlushJob
@@ -110,6 +113,10 @@ class Broker:
         if not isinstance(outcome, Tree):
             raise StoreFailed(f"the store cannot be read: {outcome}")
         self.image.load(outcome.nodes)
+        self._use_broker_settings()
+        unknown = unknown_level(self.image)
+        if unknown is not None:
+            raise StoreFailed(unknown)
         operations = controller.decide_first_start(self.image, self.entropy(16))
         if operations:
             self.change(operations, self._on_first_start)
@@ -158,9 +165,49 @@ class Broker:
         def on_multi(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
                 self.image.apply(operations)
+                self._follow(operations)
             on_outcome(outcome)
 
         self.submit(Multi(tuple(operations)), on_multi)
+
+    def _follow(self, operations: list[Operation]) -> None:
+        """Let what has changed in the image take effect here."""
+        topics: dict[bytes, None] = {}
+        for operation in operations:
+            parts = operation.path.split("/")
+            if parts[1] == "config" and parts[2] == BROKER_CONFIG:
+                self._use_broker_settings()
+            elif parts[1] == "topics" and len(parts) == 3 and isinstance(operation, Write):
+                topics[bytes.fromhex(parts[2])] = None
+        for topic_id in topics:
+            self._use_topic_settings(self.image.topics_by_id[topic_id])
+
+    def _use_broker_settings(self) -> None:
+        """What was changed at run time, for this broker and for all; it reaches every topic."""
+        stored = self.image.configs[BROKER_CONFIG]
+        own = self._usable(stored.get(str(self.node_id), {}))
+        self.settings.set_dynamic(own, self._usable(stored.get(DEFAULT_BROKER, {})))
+        self.partitions.forget_resolved()
+        for topic in self.image.topics.values():
+            self._use_topic_settings(topic)
+
+    def _usable(self, config: dict[str, str]) -> dict[str, str]:
+        """Without what another version of this program took and this one does not."""
+        usable = {}
+        for key, text in config.items():
+            try:
+                row = broker_setting(key)
+                if row is not None:
+                    row.parse(text)
+                    usable[key] = text
+            except InvalidSetting as problem:
+                self.events.append(f"a setting is left out: {problem}")
+        return usable
+
+    def _use_topic_settings(self, topic: TopicFacts) -> None:
+        for partition in self.partitions.use_settings(topic, self.partitions.resolve(topic)):
+            self.waiting.on_moved(partition)
+            self.maybe_flush(partition)
 
     def on_store_reply(self, reply: StoreReply) -> None:
         self._pending.pop(reply.ticket)(reply.outcome)
@@ -178,6 +225,16 @@ class Broker:
             then(outcome)
 
         self.change(operations, on_created)
+
+    def grow_topic(self, topic: TopicFacts, added: list[list[int]], then: OnOutcome) -> None:
+        """Add partitions to a topic, with those replicas."""
+
+        def on_grown(outcome: Outcome) -> None:
+            if isinstance(outcome, Done) and not self._open_topic(self.image.topics[topic.name], True):
+                outcome = Unknown(f"the folders of topic {topic.name} could not be made")
+            then(outcome)
+
+        self.change(controller.decide_growth(topic, added), on_grown)
 
     def delete_topic(self, topic: TopicFacts, then: OnOutcome) -> None:
         def on_deleted(outcome: Outcome) -> None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from tidelog.base.config import BrokerSettings, TopicSettings
+from tidelog.base.config import BrokerSettings, TopicSettings, check_topic_setting
 from tidelog.base.files import Directory
+from tidelog.base.limits import RESOLVED_SETTINGS_MAX
+from tidelog.base.setting import InvalidSetting
 from tidelog.cluster.controller import encode_id
 from tidelog.cluster.image import PartitionFacts, TopicFacts
 from tidelog.log.checkpoint import Offsets
@@ -64,6 +66,7 @@ class Partitions:
         self._settings = settings
         self.directories = list(directories)
         self._by_topic: dict[str | bytes, list[Partition]] = {}
+        self._resolved: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
         self._timed_flush: dict[Partition, None] = {}
         self._events: list[str] = []
         self._strays: list[tuple[Directory, str]] = []
@@ -92,12 +95,13 @@ class Partitions:
         return all(clean)
 
     def open_topic(self, topic: TopicFacts, now_ms: int, is_new: bool) -> list[DirectoryFailed]:
-        """Open or make the logs of a topic's partitions. One that cannot be opened is offline from here
-        on, and the failure of its directory is returned; the others are not the worse for it."""
-        settings = TopicSettings(self._settings, topic.config)
+        """Open or make the logs of a topic's partitions that are not open. One that cannot be opened is
+        offline from here on, and the failure of its directory is returned; the others are not the worse
+        for it."""
+        settings = self.resolve(topic)
         failures: list[DirectoryFailed] = []
-        opened = []
-        for index in sorted(topic.partitions):
+        opened = list(self._by_topic.get(topic.topic_id, ()))
+        for index in sorted(topic.partitions)[len(opened) :]:
             facts = topic.partitions[index]
             try:
                 partition = self._open_partition(topic, index, settings, now_ms, is_new)
@@ -110,6 +114,42 @@ class Partitions:
             opened.append(partition)
         self._by_topic[topic.name] = self._by_topic[topic.topic_id] = opened
         return failures
+
+    def resolve(self, topic: TopicFacts) -> TopicSettings:
+        """The settings in force for a topic; topics that set the same share them."""
+        key = tuple(sorted(topic.config.items()))
+        found = self._resolved.get(key)
+        if found is None:
+            if len(self._resolved) >= RESOLVED_SETTINGS_MAX:
+                self._resolved.clear()
+            found = self._resolved[key] = TopicSettings(self._settings, self._usable(topic))
+        return found
+
+    def _usable(self, topic: TopicFacts) -> dict[str, str]:
+        """Without what another version of this program took and this one does not."""
+        usable = {}
+        for name, text in topic.config.items():
+            try:
+                check_topic_setting(name, text)
+                usable[name] = text
+            except InvalidSetting as problem:
+                self._events.append(f"topic {topic.name}: a setting is left out: {problem}")
+        return usable
+
+    def forget_resolved(self) -> None:
+        """The broker's settings have changed, which topics fall back to."""
+        self._resolved.clear()
+
+    def use_settings(self, topic: TopicFacts, settings: TopicSettings) -> list[Partition]:
+        """Let settings take effect; the partitions they are for."""
+        partitions = self._by_topic.get(topic.topic_id, [])
+        for partition in partitions:
+            partition.use_settings(settings)
+            if settings.flush_ms < FOREVER_MS:
+                self._timed_flush[partition] = None
+            else:
+                self._timed_flush.pop(partition, None)
+        return partitions
 
     def take_strays(self) -> list[tuple[Directory, str]]:
         """Folders of deleted topics that were in the way, renamed, to be removed."""

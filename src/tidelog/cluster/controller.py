@@ -9,6 +9,7 @@ from __future__ import annotations
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 
+from tidelog.cluster.features import decide_first_levels
 from tidelog.cluster.image import (
     BROKER_EPOCH,
     BROKERS,
@@ -19,6 +20,7 @@ from tidelog.cluster.image import (
     Image,
     PartitionFacts,
     TopicFacts,
+    config_path,
     encode_fields,
 )
 from tidelog.cluster.store import Create, Delete, Operation, Write
@@ -34,11 +36,12 @@ def encode_id(raw: bytes) -> str:
 def decide_first_start(image: Image, cluster_id: bytes) -> list[Operation]:
     """The nodes that every cluster has; nothing if they are there."""
     if CLUSTER in image.versions:
-        return []
+        return decide_first_levels(image, is_new=False)
     return [
         Create(CLUSTER, encode_fields(id=encode_id(cluster_id))),
         Create(PRODUCER_IDS, encode_fields(next=0)),
         Create(BROKER_EPOCH, encode_fields(epoch=0)),
+        *decide_first_levels(image, is_new=True),
     ]
 
 
@@ -86,9 +89,32 @@ def decide_topic(
     return operations
 
 
+def decide_growth(topic: TopicFacts, added: list[list[int]]) -> list[Operation]:
+    """More partitions, numbered on; refused if somebody changed the topic meanwhile."""
+    fields = encode_fields(name=topic.name, config=topic.config)
+    operations: list[Operation] = [Write(topic.path(), fields, topic.version)]
+    for index, replicas in enumerate(added, start=len(topic.partitions)):
+        facts = PartitionFacts(replicas[0], 0, list(replicas), list(replicas), 0)
+        operations.append(Create(topic.path(index), facts.encode()))
+    return operations
+
+
 def decide_deletion(topic: TopicFacts) -> list[Operation]:
     operations: list[Operation] = [Delete(topic.path(index)) for index in topic.partitions]
     return [*operations, Delete(topic.path()), Delete(f"{NAMES}/{topic.name}")]
+
+
+def decide_topic_config(topic: TopicFacts, config: Mapping[str, str]) -> list[Operation]:
+    return [Write(topic.path(), encode_fields(name=topic.name, config=dict(config)), topic.version)]
+
+
+def decide_config(image: Image, kind: str, name: str, config: Mapping[str, str]) -> list[Operation]:
+    """The settings of a broker, of all brokers, of a group or of client metrics, as a whole."""
+    path = config_path(kind, name)
+    version = image.versions.get(path)
+    if version is None:
+        return [Create(path, encode_fields(**config))] if config else []
+    return [Write(path, encode_fields(**config), version) if config else Delete(path, version)]
 
 
 def decide_producer_ids(image: Image) -> list[Operation]:

@@ -4,9 +4,12 @@
 |-----------------------------|----------------------------------------------------|------------------------|
 | `/cluster`                  | id                                                 | the first broker, once |
 | `/producer-ids`             | next: the first id not yet given away              | any broker, if-version |
+| `/features`                 | epoch; levels: feature to its finalized level      | the controller         |
 | `/brokers/epoch`            | epoch: raised in the multi that registers a broker | each broker            |
 | `/brokers/ids/<id>`         | epoch, host, port, rack (ephemeral)                | that broker            |
 | `/names/<name>`             | id of the topic that has the name now              | the controller         |
+| `/config/<kind>/<name>`     | key to text; kinds: brokers, client-metrics,       | the controller         |
+|                             | groups. Of brokers a number, or `default` for all  |                        |
 | `/topics/<id>`              | name, config                                       | the controller         |
 | `/topics/<id>/<partition>`  | leader, leader_epoch, isr, replicas                | the leader, controller |
 
@@ -19,15 +22,25 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote, unquote
 
 from tidelog.cluster.store import Create, Delete, Node, Operation, Write
 
 CLUSTER = "/cluster"
 PRODUCER_IDS = "/producer-ids"
+FEATURES = "/features"
 BROKER_EPOCH = "/brokers/epoch"
 BROKERS = "/brokers/ids"
 NAMES = "/names"
+CONFIG = "/config"
+BROKER_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG = "brokers", "client-metrics", "groups"
+DEFAULT_BROKER = "default"
 TOPICS = "/topics"
+
+
+def config_path(kind: str, name: str) -> str:
+    """Names of groups and of client metrics may hold anything, a slash too."""
+    return f"{CONFIG}/{kind}/{quote(name, safe='')}"
 
 
 def encode_fields(**fields: Any) -> bytes:
@@ -80,8 +93,19 @@ class Image:
         self.topics: dict[str, TopicFacts] = {}
         self.topics_by_id: dict[bytes, TopicFacts] = {}
         self.versions: dict[str, int] = {}
+        self.configs: dict[str, dict[str, dict[str, str]]] = {
+            BROKER_CONFIG: {},
+            CLIENT_METRICS_CONFIG: {},
+            GROUP_CONFIG: {},
+        }
         self.broker_epoch = 0
         self.next_producer_id = 0
+        self.features_epoch = -1
+        self.feature_levels: dict[str, int] = {}
+
+    @property
+    def client_metrics(self) -> dict[str, dict[str, str]]:
+        return self.configs[CLIENT_METRICS_CONFIG]
 
     def load(self, nodes: dict[str, Node]) -> None:
         """Take the whole tree; parents come before children because paths are sorted."""
@@ -106,11 +130,15 @@ class Image:
             self.cluster_id = fields["id"]
         elif path == PRODUCER_IDS:
             self.next_producer_id = fields["next"]
+        elif path == FEATURES:
+            self.features_epoch, self.feature_levels = fields["epoch"], fields["levels"]
         elif path == BROKER_EPOCH:
             self.broker_epoch = fields["epoch"]
         elif path.startswith(BROKERS + "/"):
             node_id = int(parts[3])
             self.brokers[node_id] = BrokerFacts(node_id=node_id, **fields)
+        elif path.startswith(CONFIG + "/"):
+            self.configs[parts[2]][unquote(parts[3])] = fields
         elif path.startswith(TOPICS + "/"):
             self._set_topic(parts, fields, version)
 
@@ -132,6 +160,8 @@ class Image:
         parts = path.split("/")
         if path.startswith(BROKERS + "/"):
             self.brokers.pop(int(parts[3]), None)
+        elif path.startswith(CONFIG + "/"):
+            self.configs[parts[2]].pop(unquote(parts[3]), None)
         elif path.startswith(TOPICS + "/"):
             topic = self.topics_by_id.get(bytes.fromhex(parts[2]))
             if topic is not None and len(parts) == 4:

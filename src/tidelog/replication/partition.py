@@ -17,6 +17,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from tidelog.base.config import TopicSettings
 from tidelog.base.files import FileSlice
 from tidelog.log.directory import LogDirectory
 from tidelog.log.log import Appended, FlushJob, Log
@@ -54,8 +55,11 @@ class Partition:
     __slots__ = (
         "_flush_job",
         "_unflushed_count",
+        "append_count",
+        "appended_size",
         "directory",
         "error_code",
+        "failed_read_count",
         "high_watermark",
         "in_sync_replicas",
         "index",
@@ -63,7 +67,11 @@ class Partition:
         "leader_epoch",
         "leader_id",
         "log",
+        "read_count",
+        "record_count",
+        "refused_count",
         "role",
+        "sent_size",
         "topic",
         "topic_id",
     )
@@ -83,6 +91,14 @@ class Partition:
         self.is_flush_wanted = False
         self._unflushed_count = 0
         self._flush_job: FlushJob | None = None
+        # What went through these doors since the log was opened, for whoever watches.
+        self.append_count = 0
+        self.record_count = 0
+        self.appended_size = 0
+        self.refused_count = 0
+        self.read_count = 0
+        self.failed_read_count = 0
+        self.sent_size = 0
 
     @property
     def last_stable_offset(self) -> int:
@@ -107,6 +123,14 @@ class Partition:
         self.role = Role.DELETED
         self.error_code = _UNKNOWN
 
+    def use_settings(self, settings: TopicSettings) -> None:
+        """Settings that were changed while the partition is served; they hold from the next request on."""
+        self.log.settings = settings
+        if self._unflushed_count and self._unflushed_count >= settings.flush_messages:
+            self.is_flush_wanted = True
+        if self.role is Role.LEADER:
+            self.maybe_advance()
+
     def check_epoch(self, current_leader_epoch: int) -> int:
         """The error for a client that believes in another leadership, or none (KIP-320)."""
         if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
@@ -121,7 +145,11 @@ class Partition:
         if appended.is_duplicate:
             return appended
         flush_messages = log.settings.flush_messages
-        self._unflushed_count += appended.end_offset - appended.base_offset
+        record_count = appended.end_offset - appended.base_offset
+        self.append_count += 1
+        self.record_count += record_count
+        self.appended_size += end - start
+        self._unflushed_count += record_count
         if self._unflushed_count >= flush_messages or len(log.segments) != segment_count:
             self.is_flush_wanted = True
         if flush_messages != 1:
@@ -153,13 +181,16 @@ class Partition:
         at_least_one: bool,
     ) -> PartitionRead:
         log = self.log
+        self.read_count += 1
         error = self.error_code or self.check_epoch(current_leader_epoch)
         if error:
+            self.failed_read_count += 1
             return PartitionRead(error, -1, -1, -1, None, None)
         high_watermark = self.high_watermark
         stable = log.last_stable_offset(high_watermark)
         bound = stable if isolation_level == READ_COMMITTED else high_watermark
         if offset < log.start_offset or offset > log.end_offset:
+            self.failed_read_count += 1
             return PartitionRead(_OUT_OF_RANGE, high_watermark, stable, log.start_offset, None, None)
         records = log.read(offset, bound, max_bytes, at_least_one) if offset < bound else None
         aborted = None
