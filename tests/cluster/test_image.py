@@ -17,6 +17,8 @@ def facts(image: Image) -> object:
         image.versions,
         image.broker_epoch,
         image.next_producer_id,
+        image.features_epoch,
+        image.feature_levels,
     )
 
 

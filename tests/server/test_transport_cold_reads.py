@@ -91,7 +91,7 @@ def test_a_slow_client_s_cold_read_is_one_job_at_a_time(tmp_path: Path) -> None:
     with ours, client:
         ours.setblocking(False)
         client.setblocking(False)
-        transport = Transport(host, ours, "client", 1_000)
+        transport = Transport(host, ours, ("client", 1), 1_000)
         transport.connection.answer([HEAD, FileSlice(file, 0, len(BODY))])
         transport.flush()
         assert loop.writer is not None, "the client did not take everything at once"

@@ -9,6 +9,9 @@ from tests.wire.harness import (
     API_VERSIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TOPIC_PARTITIONS,
     FETCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
@@ -16,6 +19,7 @@ from tests.wire.harness import (
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    UPDATE_FEATURES,
     Harness,
     batch_of,
     parts,
@@ -64,11 +68,27 @@ def _values(harness: Harness, api_key: int, version: int) -> dict[str, Any]:
                 "replica_id": -1,
                 "topics": (part.OffsetForLeaderTopic(topic=TOPIC, partitions=(epoch,)),),
             }
+        case 57:
+            update = part.FeatureUpdateKey(
+                feature="tidelog.version", max_version_level=1, upgrade_type=1, allow_downgrade=False
+            )
+            return {"timeout": seconds(1), "feature_updates": (update,), "validate_only": False}
+        case 61:
+            return {"topics": (part.TopicRequest(name=TOPIC, partition_indexes=(0, 1)),)}
+        case 75:
+            cursor = part.Cursor(topic_name=TOPIC, partition_index=1)
+            topics = (part.TopicRequest(name=TOPIC),)
+            return {"topics": topics, "response_partition_limit": 2, "cursor": cursor}
         case _:
             return _SMALL[api_key]
 
 
 _SMALL: dict[int, dict[str, Any]] = {
+    DESCRIBE_CLUSTER: {
+        "include_cluster_authorized_operations": True,
+        "endpoint_type": 1,
+        "include_fenced_brokers": False,
+    },
     FIND_COORDINATOR: {"key": "group", "key_type": 0, "coordinator_keys": ("group",)},
     API_VERSIONS: {"client_software_name": "x", "client_software_version": "1"},
     INIT_PRODUCER_ID: {
@@ -86,5 +106,8 @@ SAMPLED = (
     CREATE_TOPICS,
     DELETE_TOPICS,
     OFFSET_FOR_LEADER_EPOCH,
+    UPDATE_FEATURES,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TOPIC_PARTITIONS,
     *_SMALL,
 )

@@ -222,3 +222,29 @@ def test_the_header_of_a_flexible_request_may_carry_tags(harness: Harness) -> No
     body = request_frame(METADATA, 12, 5, **metadata_values(12, []))[len(frame_head(METADATA, 12, 5)) :]
     harness.send_frame(head + body)
     assert len(harness.answers()) == 1
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_client_tells_what_software_it_is(harness: Harness, version: int) -> None:
+    assert harness.connection.software == ("unknown", "unknown")
+    values = {"client_software_name": "librdkafka", "client_software_version": "2.3.0-rc1"}
+    assert harness.ask(API_VERSIONS, version, **values).error_code == 0
+    assert harness.connection.software == ("librdkafka", "2.3.0-rc1")
+    values = {"client_software_name": "n" * 30_000, "client_software_version": "1"}
+    assert harness.ask(API_VERSIONS, version, **values).error_code == 0
+    assert len(harness.connection.software[0]) == 128
+
+
+@pytest.mark.parametrize("version", [3, 4])
+@pytest.mark.parametrize(
+    ("name", "software_version"),
+    [("", "1"), ("x", ""), ("-x", "1"), ("x-", "1"), ("a b", "1"), ("é", "1"), ("x", "1."), ("x\n", "1")],
+)
+def test_a_software_name_that_is_none_is_refused(
+    harness: Harness, version: int, name: str, software_version: str
+) -> None:
+    values = {"client_software_name": name, "client_software_version": software_version}
+    answer = harness.ask(API_VERSIONS, version, **values)
+    assert (answer.error_code, answer.api_keys) == (ErrorCode.invalid_request, ())
+    assert (answer.finalized_features_epoch, answer.supported_features) == (-1, ())
+    assert harness.connection.software == ("unknown", "unknown")

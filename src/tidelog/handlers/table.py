@@ -16,10 +16,16 @@ from datetime import timedelta
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.base.limits import PIPELINED_REQUESTS_MAX
+from tidelog.base.limits import PIPELINED_REQUESTS_MAX, SOFTWARE_NAME_LENGTH_MAX
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
 from tidelog.handlers.cluster import handle_find_coordinator, handle_metadata
+from tidelog.handlers.describe import (
+    handle_describe_cluster,
+    handle_describe_producers,
+    handle_describe_topic_partitions,
+)
+from tidelog.handlers.features import features_told, handle_update_features
 from tidelog.handlers.fetch import handle_fetch
 from tidelog.handlers.offsets import handle_list_offsets, handle_offset_for_leader_epoch
 from tidelog.handlers.produce import handle_produce
@@ -46,12 +52,27 @@ class Api(NamedTuple):
 
 
 def handle_api_versions(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: lists this table. *Versions*: 3 adds the client's name, 4 the fix of feature ranges."""
-    request.decode()
-    return _api_versions(request, ErrorCode.none)
+    """*Behaviour*: lists this table, and notes what software the client is. *Versions*: 3 adds the client's
+    name and features, 4 the fix of feature ranges."""
+    asked = request.decode()
+    if request.version >= 3:
+        name, software_version = asked.client_software_name, asked.client_software_version
+        if not _is_software_name(name) or not _is_software_name(software_version):
+            return request.respond(error_code=ErrorCode.invalid_request, api_keys=(), throttle_time=_ZERO)
+        request.connection.software = (
+            name[:SOFTWARE_NAME_LENGTH_MAX],
+            software_version[:SOFTWARE_NAME_LENGTH_MAX],
+        )
+    return _api_versions(broker, request, ErrorCode.none)
 
 
-def _api_versions(request: Request, error: ErrorCode) -> bytes:
+def _is_software_name(text: str) -> bool:
+    """Letters and digits, with dashes and dots among them (KIP-511)."""
+    ends = (text[:1] + text[-1:]).isalnum()
+    return ends and text.isascii() and text.replace("-", "").replace(".", "").isalnum()
+
+
+def _api_versions(broker: Broker, request: Request, error: ErrorCode) -> bytes:
     rows = tuple(
         request.make(
             "ApiVersion",
@@ -61,7 +82,8 @@ def _api_versions(request: Request, error: ErrorCode) -> bytes:
         )
         for api in APIS
     )
-    return request.respond(error_code=error, api_keys=rows, throttle_time=_ZERO)
+    features = features_told(broker, request)
+    return request.respond(error_code=error, api_keys=rows, throttle_time=_ZERO, **features)
 
 
 # Old librdkafka takes a missing Produce 0 for a broker without compression (KAFKA-18659).
@@ -76,6 +98,10 @@ APIS = (
     Api(20, 1, 6, 4, handle_delete_topics),
     Api(22, 0, 5, 2, handle_init_producer_id),
     Api(23, 2, 4, 4, handle_offset_for_leader_epoch),
+    Api(57, 0, 2, 0, handle_update_features),
+    Api(60, 0, 2, 0, handle_describe_cluster),
+    Api(61, 0, 0, 0, handle_describe_producers),
+    Api(75, 0, 0, 0, handle_describe_topic_partitions),
 )
 _BY_KEY: dict[int, Api] = {api.key: api for api in APIS}
 
@@ -88,7 +114,7 @@ def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> None:
     if api is None:
         raise MalformedRequest(f"API {api_key} is not served")
     if not api.oldest_version <= version <= api.newest_version:
-        _refuse_version(connection, api, version, correlation_id, frame)
+        _refuse_version(broker, connection, api, version, correlation_id, frame)
         return
     if version >= api.flexible_version:
         has_tags = position >= len(frame) or frame[position]
@@ -116,11 +142,11 @@ def _read_header(frame: memoryview) -> tuple[int, int, int, int]:
 
 
 def _refuse_version(
-    connection: Connection, api: Api, version: int, correlation_id: int, frame: memoryview
+    broker: Broker, connection: Connection, api: Api, version: int, correlation_id: int, frame: memoryview
 ) -> None:
     if api.key != API_VERSIONS:
         raise MalformedRequest(
             f"version {version} of API {api.key}; {api.oldest_version} to {api.newest_version} are served"
         )
     request = Request(connection, API_VERSIONS, 0, correlation_id, frame, len(frame))
-    connection.answer(_api_versions(request, ErrorCode.unsupported_version))
+    connection.answer(_api_versions(broker, request, ErrorCode.unsupported_version))

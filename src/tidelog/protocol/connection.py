@@ -35,9 +35,21 @@ class Slot:
 
 
 class Connection:
-    __slots__ = ("_filled", "_frame_size_max", "_partial", "_partial_size", "_slots", "held_size", "output")
+    __slots__ = (
+        "_filled",
+        "_frame_size_max",
+        "_partial",
+        "_partial_size",
+        "_slots",
+        "held_size",
+        "output",
+        "peer",
+        "software",
+    )
 
-    def __init__(self, frame_size_max: int) -> None:
+    def __init__(self, frame_size_max: int, peer: tuple[str, int] = ("", 0)) -> None:
+        self.peer = peer  # the client's address and port
+        self.software = ("unknown", "unknown")  # its name and version, as it says by ApiVersions
         self._frame_size_max = frame_size_max
         self._partial: bytearray | None = None
         self._partial_size = 0  # of the whole frame with its size prefix; 0 if that is not known yet

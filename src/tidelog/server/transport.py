@@ -61,11 +61,11 @@ class Transport:
         "peer",
     )
 
-    def __init__(self, host: Host, sock: socket.socket, peer: str, frame_size_max: int) -> None:
+    def __init__(self, host: Host, sock: socket.socket, peer: tuple[str, int], frame_size_max: int) -> None:
         self._host = host
         self._socket = sock
-        self.peer = peer
-        self.connection = Connection(frame_size_max)
+        self.peer = peer[0]
+        self.connection = Connection(frame_size_max, peer)
         self._queue: deque[Piece] = deque()
         self._kept: list[memoryview] = []  # frames that came while there was no room for their answers
         self._sent = 0  # bytes of the first piece in the queue that are gone

@@ -1,0 +1,108 @@
+"""The features of a cluster: levels that all its brokers have agreed to use (KIP-584).
+
+| feature           | levels | what a level switches on                                              |
+|-------------------|--------|-----------------------------------------------------------------------|
+| `tidelog.version` | 1      | the tree of the store and what brokers tell each other, as of 0.1     |
+
+It is what `metadata.version` is to Kafka: software that can do more waits until an operator raises the
+level, so that brokers of two versions can share a cluster while it is upgraded. It has a name of its own
+because clients and tools conclude from a level of `metadata.version` what Kafka's metadata log can hold,
+and there is none. A store from before there were levels is at the oldest one.
+
+**Invariant:** what is finalized is supported by this broker; nothing is claimed that is not built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from tidelog.cluster.image import FEATURES, Image, encode_fields
+from tidelog.cluster.store import Create, Operation, Write
+
+
+class Feature(NamedTuple):
+    name: str
+    oldest_level: int
+    newest_level: int
+
+
+SUPPORTED = (Feature("tidelog.version", 1, 1),)
+
+
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    name: str
+    level: int
+    upgrade_type: int
+
+
+def decide_first_levels(image: Image, is_new: bool) -> list[Operation]:
+    """A new cluster begins with the newest levels, a store without any goes on with the oldest."""
+    if FEATURES in image.versions:
+        return []
+    levels = {f.name: f.newest_level if is_new else f.oldest_level for f in SUPPORTED}
+    return [Create(FEATURES, encode_fields(epoch=0, levels=levels))]
+
+
+def unknown_level(image: Image, supported: Sequence[Feature] = SUPPORTED) -> str | None:
+    """A finalized level that this software does not know, so that it must not use the store; or None."""
+    ranges = {feature.name: feature for feature in supported}
+    for name, level in image.feature_levels.items():
+        feature = ranges.get(name)
+        if feature is None or not feature.oldest_level <= level <= feature.newest_level:
+            return f"the cluster uses level {level} of {name}, which this version does not know"
+    return None
+
+
+def update_problem(
+    levels: Mapping[str, int],
+    updates: Sequence[FeatureUpdate],
+    node_id: int,
+    supported: Sequence[Feature] = SUPPORTED,
+) -> str | None:
+    """Why the updates cannot be made, in Kafka's words, by the first that cannot; or None."""
+    for update in sorted(updates):
+        problem = _problem(levels.get(update.name, 0), update, node_id, supported)
+        if problem is not None:
+            return f"Invalid update version {update.level} for feature {update.name}. {problem}"
+    return None
+
+
+def _problem(current: int, update: FeatureUpdate, node_id: int, supported: Sequence[Feature]) -> str | None:
+    if update.upgrade_type not in (*UpgradeType,):
+        return "The controller does not support the given upgrade type."
+    if update.level < 0:
+        return "A feature version cannot be less than 0."
+    feature = next((feature for feature in supported if feature.name == update.name), None)
+    if feature is None:
+        if update.level == 0:
+            return f"Feature {update.name} not found."
+        return f"Local controller {node_id} does not support this feature."
+    if not feature.oldest_level <= update.level <= feature.newest_level:
+        span = f"{feature.oldest_level}-{feature.newest_level}"
+        return f"Local controller {node_id} only supports versions {span}"
+    if update.level < current and update.upgrade_type == UpgradeType.UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either "
+            "safe or unsafe downgrade."
+        )
+    if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
+        return "Can't downgrade to a newer version."
+    return None
+
+
+def decide_levels(image: Image, updates: Sequence[FeatureUpdate]) -> list[Operation]:
+    """Write the new levels under the next epoch; nothing if they are as they were. Level 0 is none."""
+    levels = image.feature_levels | {update.name: update.level for update in updates}
+    levels = {name: level for name, level in levels.items() if level > 0}
+    if levels == image.feature_levels:
+        return []
+    fields = encode_fields(epoch=image.features_epoch + 1, levels=levels)
+    return [Write(FEATURES, fields, image.versions[FEATURES])]

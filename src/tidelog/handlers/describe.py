@@ -1,0 +1,249 @@
+"""DescribeCluster, DescribeTopicPartitions and DescribeProducers: what is there, told to admins.
+
+**Invariant:** changes nothing, and no answer grows beyond a bound, whatever is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from tidelog.base.limits import DESCRIBED_PARTITIONS_MAX, DESCRIBED_PRODUCERS_MAX
+from tidelog.broker.broker import Broker
+from tidelog.cluster.image import TopicFacts
+from tidelog.handlers.names import is_internal, name_problem
+from tidelog.handlers.request import Request, Result
+from tidelog.handlers.uuids import to_uuid
+from tidelog.log.producers import Producers
+from tidelog.protocol.errors import ErrorCode
+from tidelog.replication.partition import Role
+
+_ZERO = timedelta(0)
+_BROKERS, _CONTROLLERS = 1, 2
+# What anybody may do while there are no rules about it: bits by the number of the operation.
+NO_OPERATIONS = -(2**31)
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+TOPIC_OPERATIONS = 0b1101_1111_1000
+
+
+def handle_describe_cluster(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the cluster's id, its brokers and its controller. Controllers have no addresses of their
+    own here, as on a broker of Kafka.
+
+    *Versions*: 1 asks for a type of endpoints; 2 tells which brokers are fenced, and there are none.
+    """
+    asked = request.decode()
+    wanted = getattr(asked, "endpoint_type", _BROKERS)
+    if wanted == _CONTROLLERS:
+        message = (
+            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        )
+        return _no_cluster(request, ErrorCode.mismatched_endpoint_type, message)
+    if wanted != _BROKERS:
+        return _no_cluster(
+            request, ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {wanted}"
+        )
+    brokers = tuple(
+        request.make(
+            "DescribeClusterBroker",
+            broker_id=facts.node_id,
+            host=facts.host,
+            port=facts.port,
+            rack=facts.rack or None,
+            is_fenced=False,
+        )
+        for facts in broker.image.brokers.values()
+    )
+    return request.respond(
+        throttle_time=_ZERO,
+        error_code=ErrorCode.none,
+        error_message=None,
+        endpoint_type=_BROKERS,
+        cluster_id=broker.image.cluster_id,
+        controller_id=broker.node_id,
+        brokers=brokers,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if asked.include_cluster_authorized_operations else NO_OPERATIONS
+        ),
+    )
+
+
+def _no_cluster(request: Request, error: ErrorCode, message: str) -> bytes:
+    return request.respond(
+        throttle_time=_ZERO,
+        error_code=error,
+        error_message=message,
+        endpoint_type=_BROKERS,
+        cluster_id="",
+        controller_id=-1,
+        brokers=(),
+        cluster_authorized_operations=NO_OPERATIONS,
+    )
+
+
+def handle_describe_topic_partitions(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the topics named, or all, in the order of their names, from the cursor on and up to a
+    number of partitions; what is left is told by the next cursor (KIP-966).
+
+    *Versions*: 0 only.
+    """
+    asked = request.decode()
+    names = {topic.name: None for topic in asked.topics}
+    cursor = asked.cursor
+    first_name = cursor.topic_name if cursor is not None else ""
+    if cursor is not None and (cursor.partition_index < 0 or (names and first_name not in names)):
+        return _no_topics(request, asked.topics, ErrorCode.invalid_request)
+    wanted = sorted(name for name in names or broker.image.topics if name >= first_name)
+    if "" in wanted:  # Kafka cannot think of a nameless topic, and answers nothing of the request
+        return _no_topics(request, asked.topics, ErrorCode.unknown_server_error)
+    limit = max(min(asked.response_partition_limit, DESCRIBED_PARTITIONS_MAX), 1)
+    topics: list[Any] = []
+    next_place: tuple[str, int] | None = None
+    for name in wanted:
+        if limit == 0:
+            next_place = name, 0
+            break
+        facts = broker.image.topics.get(name)
+        if facts is None:
+            topics.append(_unknown_topic(request, name))
+            continue
+        first = cursor.partition_index if cursor is not None and name == first_name else 0
+        indexes = [index for index in sorted(facts.partitions) if index >= first]
+        topics.append(_topic(broker, request, facts, indexes[:limit]))
+        if len(indexes) > limit:
+            next_place = name, indexes[limit]
+            break
+        limit -= len(indexes)
+    next_cursor = next_place and request.make(
+        "Cursor", topic_name=next_place[0], partition_index=next_place[1]
+    )
+    return request.respond(throttle_time=_ZERO, topics=tuple(topics), next_cursor=next_cursor)
+
+
+def _no_topics(request: Request, asked: Any, error: ErrorCode) -> bytes:
+    topics = tuple(
+        request.make(
+            "DescribeTopicPartitionsResponseTopic",
+            error_code=error,
+            name=topic.name,
+            topic_id=None,
+            is_internal=False,
+            partitions=(),
+            topic_authorized_operations=NO_OPERATIONS,
+        )
+        for topic in asked
+    )
+    return request.respond(throttle_time=_ZERO, topics=topics, next_cursor=None)
+
+
+def _unknown_topic(request: Request, name: str) -> Any:
+    is_bad = name_problem(name) is not None
+    return request.make(
+        "DescribeTopicPartitionsResponseTopic",
+        error_code=ErrorCode.invalid_topic_exception if is_bad else ErrorCode.unknown_topic_or_partition,
+        name=name,
+        topic_id=None,
+        is_internal=is_internal(name),
+        partitions=(),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _topic(broker: Broker, request: Request, topic: TopicFacts, indexes: list[int]) -> Any:
+    return request.make(
+        "DescribeTopicPartitionsResponseTopic",
+        error_code=ErrorCode.none,
+        name=topic.name,
+        topic_id=to_uuid(topic.topic_id),
+        is_internal=is_internal(topic.name),
+        partitions=tuple(_partition(broker, request, topic, index) for index in indexes),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _partition(broker: Broker, request: Request, topic: TopicFacts, index: int) -> Any:
+    facts = topic.partitions[index]
+    here = broker.partitions.of(topic.topic_id)
+    is_offline = here is None or here[index].role is Role.OFFLINE
+    return request.make(
+        "DescribeTopicPartitionsResponsePartition",
+        error_code=ErrorCode.leader_not_available if is_offline else ErrorCode.none,
+        partition_index=index,
+        leader_id=-1 if is_offline else facts.leader,
+        leader_epoch=facts.leader_epoch,
+        replica_nodes=tuple(facts.replicas),
+        isr_nodes=tuple(facts.in_sync_replicas),
+        eligible_leader_replicas=(),
+        last_known_elr=(),
+        offline_replicas=tuple(facts.replicas) if is_offline else (),
+    )
+
+
+def handle_describe_producers(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the producers that each partition remembers, with the transaction one of them has open.
+
+    *Versions*: 0 only.
+    """
+    asked = request.decode()
+    left = DESCRIBED_PRODUCERS_MAX
+    topics = []
+    for topic in asked.topics:
+        partitions = []
+        for index in topic.partition_indexes:
+            answer = _producers_of(broker, request, topic.name, index, left)
+            left -= len(answer.active_producers)
+            partitions.append(answer)
+        topics.append(request.make("TopicResponse", name=topic.name, partitions=tuple(partitions)))
+    return request.respond(throttle_time=_ZERO, topics=tuple(topics))
+
+
+def _producers_of(broker: Broker, request: Request, name: str, index: int, limit: int) -> Any:
+    def refused(error: ErrorCode, message: str | None) -> Any:
+        return request.make(
+            "PartitionResponse",
+            partition_index=index,
+            error_code=error,
+            error_message=message,
+            active_producers=(),
+        )
+
+    problem = name_problem(name)
+    if problem is not None:
+        return refused(ErrorCode.invalid_topic_exception, problem)
+    partitions = broker.partitions.of(name)
+    if partitions is None:
+        return refused(
+            ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition."
+        )
+    if not 0 <= index < len(partitions):
+        return refused(ErrorCode.unknown_topic_or_partition, None)
+    partition = partitions[index]
+    if partition.error_code:
+        return refused(ErrorCode(partition.error_code), None)
+    producers = partition.log.producers
+    if len(producers) > limit:
+        return refused(
+            ErrorCode.policy_violation,
+            f"More than {DESCRIBED_PRODUCERS_MAX} producers in one answer; ask for fewer partitions.",
+        )
+    return request.make(
+        "PartitionResponse",
+        partition_index=index,
+        error_code=ErrorCode.none,
+        error_message=None,
+        active_producers=tuple(_states(request, producers)),
+    )
+
+
+def _states(request: Request, producers: Producers) -> Iterator[Any]:
+    for producer in producers:
+        yield request.make(
+            "ProducerState",
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            last_sequence=producer.last_sequence,
+            last_timestamp=producer.timestamp,
+            coordinator_epoch=producer.coordinator_epoch,
+            current_txn_start_offset=producer.transaction_offset,
+        )
