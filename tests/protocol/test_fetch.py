@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.protocol import reference
 from tests.protocol.reference import INT8, INT32, INT64, MILLISECONDS, TEXT
-from tidelog.base.files import DiskFile, FileSlice
+from tidelog.base.files import DiskDirectory, DiskFile, FileSlice
 from tidelog.base.limits import ARRAY_LENGTH_MAX
 from tidelog.protocol import wire
 from tidelog.protocol.errors import MalformedRequest
@@ -220,7 +220,7 @@ def test_all_partitions_of_a_request_together_are_bounded(version: int, place: s
 def file(tmp_path_factory: pytest.TempPathFactory) -> DiskFile:
     path: Path = tmp_path_factory.mktemp("fetch") / "records"
     path.write_bytes(bytes(range(256)) * 4)
-    return DiskFile(str(path), "records")
+    return DiskDirectory(str(path.parent)).open("records")
 
 
 def records(file: DiskFile) -> st.SearchStrategy[Any]:

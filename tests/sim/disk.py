@@ -244,6 +244,10 @@ class SimulatedFile:
     def fileno(self) -> int:
         return -1
 
+    @property
+    def is_scarce(self) -> bool:
+        return False
+
     def pin(self) -> None:
         self._pin_count += 1
 

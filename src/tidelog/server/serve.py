@@ -19,6 +19,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.config import BrokerSettings
+from tidelog.base.descriptors import Descriptors
 from tidelog.base.files import DirectoryLock, DiskDirectory
 from tidelog.base.limits import (
     ANSWERS_PER_FLUSH,
@@ -26,6 +27,7 @@ from tidelog.base.limits import (
     CONNECTIONS_MAX,
     FLUSH_THREADS,
     FRAMES_BUFFERED_BYTES_MAX,
+    OPEN_FILES_RESERVED,
     RECEIVE_BUFFER_SIZE,
     TURN_MS_MAX,
 )
@@ -87,7 +89,8 @@ class Server:
         self._flushers = ThreadPoolExecutor(FLUSH_THREADS, thread_name_prefix="tidelog-flush")
         self._threads = ThreadPoolExecutor(BACKGROUND_THREADS, thread_name_prefix="tidelog-io")
         self.probe = PageProbe(self._threads, self.loop.call_soon_threadsafe)
-        directories = [LogDirectory(DiskDirectory(path)) for path in self._lock_directories()]
+        descriptors = Descriptors(_descriptor_share())
+        directories = [LogDirectory(DiskDirectory(path, descriptors)) for path in self._lock_directories()]
         self._sockets = [bind(listener) for listener in self._listeners]
         told = advertised_of(self.settings, self._sockets[0].getsockname()[1])
         self.host, self.port = told.host, told.port
@@ -167,8 +170,7 @@ class Server:
             return
         peer = str(address[0])
         # Half of the descriptors are for the log: a client must not be able to take them.
-        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        limit = min(self.settings.number("max.connections"), CONNECTIONS_MAX, descriptors // 2)
+        limit = min(self.settings.number("max.connections"), CONNECTIONS_MAX, _descriptor_share())
         of_peer = self._peers.get(peer, 0)
         if len(self._transports) >= limit or of_peer >= self.settings.number("max.connections.per.ip"):
             accepted.close()
@@ -416,6 +418,11 @@ def _calm_collector() -> None:
     """What is loaded by now stays; requests leave no cycles behind, so look for some less often."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+def _descriptor_share() -> int:
+    """How many descriptors the connections may have, and as many again the files of the log."""
+    return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OPEN_FILES_RESERVED, 0) // 2
 
 
 def _raise_descriptor_limit() -> None:

@@ -1,0 +1,83 @@
+"""The descriptors that the files of one server have open: few enough for the limit of the process.
+
+A file asks here before it opens its descriptor. When every place is taken, a file that was not used lately
+loses its own, and opens it again when it is next needed. A use is one flag (second chance), so the way of
+an append is none the longer for it.
+
+**Invariant:** a pinned file keeps its descriptor; only the thread that reads and writes the files comes
+in here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from errno import EMFILE, ENFILE
+from typing import Protocol
+from weakref import ref
+
+from tidelog.base.limits import OPEN_FILES_DEFAULT, OPEN_FILES_MIN, OPEN_FILES_YIELDED, PINNED_FILES_PASSED
+
+TOO_MANY_OPEN = (EMFILE, ENFILE)
+
+
+class Tenant(Protocol):
+    """A file as this table sees it."""
+
+    was_used: bool
+
+    @property
+    def is_pinned(self) -> bool: ...
+
+    def suspend(self) -> None:
+        """Close the descriptor; it is opened again when it is needed."""
+
+
+class Descriptors:
+    def __init__(self, count_max: int = OPEN_FILES_DEFAULT) -> None:
+        self.count_max = max(count_max, OPEN_FILES_MIN)
+        self.pinned_count = 0
+        self._tenants: OrderedDict[int, ref[Tenant]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._tenants)
+
+    @property
+    def is_scarce(self) -> bool:
+        """So many are pinned that what would pin one more had better do without."""
+        return self.pinned_count >= self.count_max // 2
+
+    def open(self, path: str, flags: int, tenant: Tenant) -> int:
+        """Open a file, closing others if there are too many."""
+        self._make_room()
+        try:
+            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno not in TOO_MANY_OPEN:
+                raise
+            # Others in this process use more than was thought: from now on there are fewer for files.
+            self.count_max = max(min(self.count_max, len(self)) - OPEN_FILES_YIELDED, OPEN_FILES_MIN)
+            self._make_room()
+            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._tenants[descriptor] = ref(tenant)
+        return descriptor
+
+    def _make_room(self) -> None:
+        """Close what was not used since it was last looked at. If nearly all are pinned, there are more open
+        than there should be, until they are let go."""
+        pinned_passed = 0
+        while len(self._tenants) >= self.count_max and pinned_passed < PINNED_FILES_PASSED:
+            descriptor, known = next(iter(self._tenants.items()))
+            tenant = known()
+            if tenant is None:
+                del self._tenants[descriptor]
+            elif tenant.is_pinned or tenant.was_used:
+                pinned_passed += tenant.is_pinned
+                tenant.was_used = False
+                self._tenants.move_to_end(descriptor)
+            else:
+                tenant.suspend()
+
+    def close(self, descriptor: int) -> None:
+        self._tenants.pop(descriptor, None)
+        os.close(descriptor)
