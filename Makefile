@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEED ?=
+FUZZ_RUNS ?= 10000000
 SOAK_ENV := TIDELOG_SOAK=1
 
 .PHONY: setup demo run test soak check bench sim fuzz clean
@@ -42,7 +43,7 @@ sim: setup
 	TIDELOG_SEED=$(SEED) $(BIN)/python -m pytest tests/sim
 
 fuzz: setup
-	$(BIN)/python -m tests.fuzz
+	$(BIN)/python -m tests.fuzz --runs $(FUZZ_RUNS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

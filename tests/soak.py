@@ -1,6 +1,8 @@
 """Keeps `tests/SOAK.md`: one row for each suite, replaced when the suite runs again at full count.
 
-**Invariant:** only a run with TIDELOG_SOAK=1 writes; a sample is no proof.
+Behind those rows stands what `make fuzz` counted, target by target, replaced as a whole.
+
+**Invariant:** only a run at full count writes (`make soak` sets TIDELOG_SOAK=1); a sample is no proof.
 """
 
 from __future__ import annotations
@@ -25,6 +27,15 @@ repeats the choices of a run (when to kill, how often), not the timing of its pr
 |---|---|---:|---:|---:|---:|---:|---|---|
 """
 
+_FUZZING_HEADING = "\n## Fuzzing\n"
+_FUZZING = f"""{_FUZZING_HEADING}
+`make fuzz` writes this part: libFuzzer's own count of inputs for each target of `tests/fuzz/targets.py`, how
+many inputs the corpus had in the end, and the most memory that the process ever had.
+
+| target | outcome | inputs | seconds | corpus | crashes | memory (MB) | seed | date | commit |
+|---|---|---:|---:|---:|---:|---:|---:|---|---|
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Tally:
@@ -35,6 +46,20 @@ class Tally:
     acknowledged: int
     missing: int
     duplicated: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class FuzzTally:
+    """`outcome` is "passed" only if the target had all its inputs and none broke it."""
+
+    target: str
+    outcome: str
+    inputs: int
+    seconds: int
+    corpus: int
+    crashes: int
+    memory_mb: int
     seed: int
 
 
@@ -57,13 +82,43 @@ def record(suite: str, tally: Tally, page: Path = PAGE) -> None:
     today = datetime.now(UTC).date().isoformat()
     counts = f"{tally.kills:,} | {tally.acknowledged:,} | {tally.missing:,} | {tally.duplicated:,}"
     rows[suite] = f"| {suite} | {tally.outcome} | {counts} | {tally.seed} | {today} | {_commit()} |"
-    page.write_text(_HEAD + "\n".join(rows[name] for name in sorted(rows)) + "\n", encoding="utf-8")
+    table = _HEAD + "\n".join(rows[name] for name in sorted(rows)) + "\n"
+    page.write_text(table + _fuzzing(page), encoding="utf-8")
+
+
+def record_fuzzing(tallies: list[FuzzTally], page: Path = PAGE) -> None:
+    """Put what a run of all targets counted in place of the last one."""
+    total = FuzzTally(
+        "all",
+        "passed" if all(tally.outcome == "passed" for tally in tallies) else "failed",
+        sum(tally.inputs for tally in tallies),
+        sum(tally.seconds for tally in tallies),
+        sum(tally.corpus for tally in tallies),
+        sum(tally.crashes for tally in tallies),
+        max(tally.memory_mb for tally in tallies),
+        tallies[0].seed,
+    )
+    today = datetime.now(UTC).date().isoformat()
+    rows = [
+        f"| {tally.target} | {tally.outcome} | {tally.inputs:,} | {tally.seconds:,} | {tally.corpus:,} "
+        f"| {tally.crashes:,} | {tally.memory_mb:,} | {tally.seed} | {today} | {_commit()} |"
+        for tally in [*tallies, total]
+    ]
+    page.write_text(_suites(page) + _FUZZING + "\n".join(rows) + "\n", encoding="utf-8")
+
+
+def _suites(page: Path) -> str:
+    """The part of the page that `make soak` writes."""
+    return page.read_text(encoding="utf-8").partition(_FUZZING_HEADING)[0] if page.exists() else _HEAD
+
+
+def _fuzzing(page: Path) -> str:
+    """The part of the page that `make fuzz` writes."""
+    return "".join(page.read_text(encoding="utf-8").partition(_FUZZING_HEADING)[1:]) if page.exists() else ""
 
 
 def _rows(page: Path) -> list[str]:
-    if not page.exists():
-        return []
-    _, _, body = page.read_text(encoding="utf-8").partition("|---|---")
+    _, _, body = _suites(page).partition("|---|---")
     return [line for line in body.splitlines()[1:] if line.startswith("|")]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak import Tally, choose_seed, record
+from tests.soak import FuzzTally, Tally, choose_seed, record, record_fuzzing
 
 
 def test_a_suite_s_row_is_replaced_and_the_others_stay(
@@ -21,6 +21,29 @@ def test_a_suite_s_row_is_replaced_and_the_others_stay(
     assert [row.split("|")[1:4] for row in rows] == [
         [" one ", " passed ", " 61 "],
         [" two ", " passed ", " 5 "],
+    ]
+
+
+def test_what_was_fuzzed_stands_behind_the_suites_and_each_leaves_the_other_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDELOG_SOAK", "1")
+    page = tmp_path / "SOAK.md"
+    record("one", Tally("passed", 60, 1_000, 0, 0, 7), page)
+    record_fuzzing([FuzzTally("old", "failed", 1, 1, 1, 1, 1, 1)], page)
+    request = FuzzTally("request", "passed", 2_000, 10, 300, 0, 70, 5)
+    batch = FuzzTally("batch", "failed", 1_000, 5, 20, 1, 80, 5)
+    record_fuzzing([request, batch], page)
+    record("two", Tally("passed", 5, 50, 0, 0, 8), page)
+    rows = [line.split("|")[1:-3] for line in page.read_text().splitlines() if line.startswith("| ")]
+    assert [[word.strip() for word in row[:3]] for row in rows] == [
+        ["suite", "outcome", "kills"],
+        ["one", "passed", "60"],
+        ["two", "passed", "5"],
+        ["target", "outcome", "inputs"],
+        ["request", "passed", "2,000"],
+        ["batch", "failed", "1,000"],
+        ["all", "failed", "3,000"],
     ]
 
 

@@ -1,5 +1,5 @@
-"""Coverage-guided fuzzing with atheris: `make fuzz`, or `python -m tests.fuzz --seconds 600`.
+"""Coverage-guided fuzzing with atheris: `make fuzz`, shorter with `make fuzz FUZZ_RUNS=100000`.
 
-`seeds/<target>-*.bin` are what it begins with; what broke something once is in `crashes/<target>-*.bin`
-and is tried again by every ordinary test run.
+`targets` says what is fuzzed; `seeds/` is what each begins with, made by `python -m tests.fuzz.seeds`; what
+broke something once is in `crashes/<target>/`. Every ordinary test run tries all of both again.
 """

@@ -1,0 +1,187 @@
+"""The seed corpus, made anew: `python -m tests.fuzz.seeds`, when the table of APIs has grown.
+
+| folder     | what is in it                                                                             |
+|------------|-------------------------------------------------------------------------------------------|
+| requests   | frames without size prefix: for each API and version a plausible one and one with every   |
+|            | field filled in, and lengths that nobody can mean                                         |
+| produce    | a byte that picks the version, and a body; `fetch` likewise                               |
+| batches    | a byte that says what is made to fit, and a batch: every codec, kind and some lies        |
+| connection | a byte that says how to cut up the rest, and a stream                                     |
+| socket     | a byte of flags, and a stream                                                             |
+| stored     | two bytes that pick a file and a place, and what stands there                             |
+
+**Invariant:** the same sources make the same seeds; files that another hand has put there are left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, get_args, get_origin
+from uuid import UUID
+
+from kio.index import load_request_schema
+
+from tests.fuzz.codecs import FITS_CRC, FITS_LENGTH, IS_PACKED
+from tests.fuzz.serving import Life
+from tests.fuzz.sockets import IS_DEAF, IS_FRAME, IS_RESET
+from tests.fuzz.stored import IS_CLEAN, IS_FLUSHED, IS_WHOLE, template
+from tests.fuzz.surroundings import FIRST_TOPIC_ID
+from tests.wire.batches import COUNT, INT32, LENGTH, patched
+from tests.wire.harness import FETCH, PRODUCE, START_MS, batch_of, encode, frame_head
+from tests.wire.samples import sample_frames
+from tidelog.handlers.table import APIS
+from tidelog.protocol.compression import CODEC_NAMES
+from tidelog.protocol.records import Marker, build_batch, build_control_batch
+
+FOLDER = Path(__file__).with_name("seeds")
+CORRELATION_ID = 1
+BODY_POSITION = len(frame_head(FETCH, 0, CORRELATION_ID))
+Seeds = Iterator[tuple[str, bytes]]
+
+_FILLING: dict[str, Any] = {
+    "bool": True,
+    "string": "t",
+    "bytes": b"bytes",
+    "uuid": UUID(bytes=FIRST_TOPIC_ID),
+    "timedelta_i32": timedelta(milliseconds=10),
+    "timedelta_i64": timedelta(milliseconds=10),
+}
+
+
+def main() -> None:
+    makers = {
+        "requests": request_seeds,
+        "produce": lambda: body_seeds(PRODUCE),
+        "fetch": lambda: body_seeds(FETCH),
+        "batches": batch_seeds,
+        "connection": connection_seeds,
+        "socket": socket_seeds,
+        "stored": stored_seeds,
+    }
+    for folder, make_seeds in makers.items():
+        (FOLDER / folder).mkdir(parents=True, exist_ok=True)
+        for name, content in make_seeds():
+            (FOLDER / folder / f"{name}.bin").write_bytes(content)
+
+
+def seed_name(api_key: int, version: int, kind: str) -> str:
+    return f"{api_key}-v{version}-{kind}"
+
+
+def request_seeds() -> Seeds:
+    for frame in samples():
+        yield seed_name(*head_of(frame), "plausible"), frame
+    for api in APIS:
+        for version in range(api.oldest_version, api.newest_version + 1):
+            filled = encode(filled_in(load_request_schema(api.key, version)))
+            yield seed_name(api.key, version, "filled"), frame_head(api.key, version, CORRELATION_ID) + filled
+    for api_key, version, length in ((3, 1, b"\x7f\xff\xff\xff"), (3, 12, b"\xff\xff\xff\xff\x0f")):
+        head = frame_head(api_key, version, CORRELATION_ID)
+        yield f"endless-array-v{version}", head + length + bytes(40)
+    yield "endless-tags", frame_head(18, 3, CORRELATION_ID) + b"\2x\2x\xff\xff\xff\xff\x0f" + b"\1\0" * 20
+    yield "unknown-tags", frame_head(18, 3, CORRELATION_ID) + b"\2x\2x\2\x63\3abc\x64\0"
+
+
+def samples() -> list[bytes]:
+    life = Life()
+    frames = list(sample_frames(life.harness))
+    life.end()
+    return frames
+
+
+def head_of(frame: bytes) -> tuple[int, int]:
+    """The API key and the version that a frame begins with."""
+    return int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
+
+
+def filled_in(message: Any) -> Any:
+    """A message in which nothing is null or empty: every array has one entry."""
+    return message(**{field.name: _content_of(field.type, field.metadata) for field in fields(message)})
+
+
+def _content_of(kind: Any, metadata: Any) -> Any:
+    parts = [part for part in get_args(kind) if part not in (type(None), ...)]
+    if get_origin(kind) is tuple:
+        return (_content_of(parts[0], metadata),)
+    if parts:
+        return _content_of(parts[0], metadata)
+    if is_dataclass(kind):
+        return filled_in(kind)
+    if metadata["kafka_type"] == "records":
+        return bytes(batch_of(1))
+    return _FILLING.get(metadata["kafka_type"], 0)
+
+
+def body_seeds(api_key: int) -> Seeds:
+    for frame in samples():
+        key, version = head_of(frame)
+        if key == api_key:
+            oldest = next(api.oldest_version for api in APIS if api.key == key)
+            body = frame[len(frame_head(key, version, CORRELATION_ID)) :]
+            yield f"v{version}", bytes([version - oldest]) + body
+
+
+def batch_seeds() -> Seeds:
+    sequenced: dict[str, Any] = {"producer_epoch": 0, "base_sequence": 0}
+    fits = bytes([FITS_CRC | FITS_LENGTH])
+    headers = [("name", b"value"), ("none", None)]
+    for codec, name in enumerate(CODEC_NAMES):
+        batch = build_batch(
+            [(b"k", b"v" * 20, headers, START_MS), (None, None, (), START_MS + 5)], codec=codec
+        )
+        yield name, b"\0" + batch
+        yield f"{name}-fitted", fits + batch
+        unpacked = bytearray(batch_of(3))
+        unpacked[22] |= codec
+        yield f"{name}-packed", bytes([FITS_CRC | FITS_LENGTH | IS_PACKED]) + unpacked
+    for topic in range(4):
+        yield f"idempotent-{topic}", bytes([FITS_CRC + topic]) + batch_of(2, producer_id=7, **sequenced)
+    yield "transactional", fits + batch_of(1, producer_id=8, transactional=True, **sequenced)
+    for marker in Marker:
+        yield f"marker-{marker.name.lower()}", fits + build_control_batch(marker, 7, 0, 3, START_MS)
+    yield "append-time", fits + batch_of(1, append_time_ms=START_MS)
+    yield "no-records", fits + patched(batch_of(1), COUNT, INT32, 0)[:61]
+    yield "endless-records", fits + patched(batch_of(1), COUNT, INT32, 2**31 - 1)
+    yield "length-of-billions", bytes([FITS_CRC]) + patched(batch_of(1), LENGTH, INT32, 2**31 - 1)
+
+
+def framed(frame: bytes) -> bytes:
+    return len(frame).to_bytes(4, "big") + frame
+
+
+def connection_seeds() -> Seeds:
+    small = framed(bytes(8))
+    yield "one", b"\0" + small
+    yield "pipelined", b"\5" + small * 3 + framed(bytes(90)) + small
+    yield "cut-off", b"\3" + small + framed(bytes(200))[:-9]
+    yield "too-large", b"\1" + small + b"\x7f\xff\xff\xff" + bytes(20)
+    yield "too-small", b"\1" + small + b"\0\0\0\7" + bytes(20)
+    yield "negative", b"\2" + small + b"\xff\xff\xff\xfe" + bytes(20)
+
+
+def socket_seeds() -> Seeds:
+    frames = {head_of(frame): frame for frame in samples()}
+    ping, produce, fetch = framed(frames[18, 3]), framed(frames[0, 9]), framed(frames[1, 12])
+    yield "pipelined", b"\0" + ping + produce + fetch + ping
+    yield "in-pieces", b"\x1f" + produce + fetch
+    yield "then-reset", bytes([IS_RESET]) + ping + produce
+    yield "cut-off-then-reset", bytes([IS_RESET]) + produce[:-20]
+    yield "never-read", bytes([IS_DEAF | IS_FRAME]) + frames[1, 12]
+    yield "then-garbage", b"\1" + ping + b"GET / HTTP/1.1\r\n\r\n"
+    yield "half-a-size", b"\0\0\0"
+
+
+def stored_seeds() -> Seeds:
+    """Each file as it is, as a stranger's, and with its end torn off."""
+    for place, (name, content) in enumerate(sorted(template().items())):
+        plain = name.strip("0").replace(".", "-").strip("-")
+        yield f"{place}-{plain}-same", bytes([place, IS_WHOLE | FITS_CRC]) + content
+        yield f"{place}-{plain}-torn", bytes([place, IS_WHOLE | IS_CLEAN]) + content[: len(content) * 2 // 3]
+        yield f"{place}-{plain}-zeroes", bytes([place | IS_FLUSHED, 16]) + bytes(16)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""The target over the socket: a whole server on loopback, whose loop runs on the fuzzer's own thread.
+
+After each input the loop is turned until there is nothing left to read, so what an input breaks shows with
+that input. Every thousand inputs a stranger asks for ApiVersions and must be answered at once; after some
+thousands the server is dropped as by a crash, its logs must be whole, and a new one takes over.
+
+| first byte | the rest is                                                                               |
+|------------|-------------------------------------------------------------------------------------------|
+| 0x80 set   | one frame, which gets its size prefix; the connection stays for the next input            |
+| 0x80 clear | a raw stream; afterwards the client hangs up, or with 0x40 vanishes with a reset           |
+| 0x20       | answers are not read                                                                      |
+| 0x1f       | the bytes go out in so many pieces more                                                   |
+
+**Invariant:** the server never reports a bug of its own, never stops answering, never loses what it took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import tempfile
+from collections.abc import Callable, Iterable
+from struct import Struct
+
+from tests.fuzz.surroundings import PARTITION_COUNT, TOPICS, Modesty, Numbered
+from tests.wire.harness import API_VERSIONS, CREATE_TOPICS, START_MS, parts, request_frame, seconds
+from tidelog.cluster.store import Refused, Store, StoreReply, StoreRequest
+from tidelog.log.recovery import open_log
+from tidelog.server.serve import Server
+
+LIVES = 20_000  # inputs of one server
+LIVENESS_INTERVAL = 1_000
+IDLE_TURNS = 2
+TURNS_MAX = 200  # of the loop, for any one thing that must happen at once
+FRAME_SIZE_MAX = 1024 * 1024
+CONNECTIONS_LEFT_MAX = 20
+IS_FRAME, IS_RESET, IS_DEAF, PIECES = 0x80, 0x40, 0x20, 0x1F
+
+_SIZE = Struct(">i")
+_LINGER_NOT = Struct("ii").pack(1, 0)
+_PING = request_frame(API_VERSIONS, 3, 7, client_software_name="x", client_software_version="1")
+
+
+class ModestStore:
+    """The server's own store, asked for little."""
+
+    def __init__(self, store: Store, notify: Callable[[], object]) -> None:
+        self._store = store
+        self._notify = notify
+        self._refusals: list[StoreReply | str] = []
+        self.modesty = Modesty()
+        self.watch, self.close = store.watch, store.close
+
+    def submit(self, request: StoreRequest) -> None:
+        if self.modesty.allows(request.action):
+            self._store.submit(request)
+        else:
+            self._refusals.append(StoreReply(request.ticket, Refused(0, "too much")))
+            self._notify()
+
+    def receive(self) -> list[StoreReply | str]:
+        refusals, self._refusals = self._refusals, []
+        return self._store.receive() + refusals
+
+
+class ModestServer(Server):
+    """Keeps what it would have logged of its own bugs."""
+
+    def __init__(self, folder: str) -> None:
+        properties = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": folder,
+            "socket.request.max.bytes": str(FRAME_SIZE_MAX),
+            "auto.create.topics.enable": "false",
+        }
+        super().__init__(properties, self._note)
+        self.bugs: list[str] = []
+
+    def _note(self, line: str) -> None:
+        if "Traceback" in line or "could not be followed" in line:
+            self.bugs.append(line)
+
+    def become_modest(self, topics: Iterable[str]) -> None:
+        self._store = store = ModestStore(self._store, lambda: self.loop.call_soon(self._on_store))
+        store.modesty.protect([self.broker.image.topics[name].topic_id for name in topics])
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._transports)
+
+
+class Life:
+    """One server and its one client of the moment."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="tidelog-fuzz-")
+        self._loop = asyncio.new_event_loop()
+        self.server = ModestServer(self._folder.name)
+        self._loop.set_exception_handler(lambda _, context: self.server.bugs.append(str(context)))
+        self._loop.run_until_complete(self.server.start())
+        self._client: socket.socket | None = None
+        self.count = 0
+        self._create_topics()
+
+    def _create_topics(self) -> None:
+        self.server.broker.entropy = Numbered()
+        part = parts(CREATE_TOPICS, 7)
+        topics = tuple(
+            part.CreatableTopic(
+                name=name,
+                num_partitions=PARTITION_COUNT,
+                replication_factor=-1,
+                assignments=(),
+                configs=tuple(part.CreatableTopicConfig(name=key, value=value) for key, value in own.items()),
+            )
+            for name, own in TOPICS.items()
+        )
+        asked = request_frame(CREATE_TOPICS, 7, 1, topics=topics, timeout=seconds(60), validate_only=False)
+        assert self._ask(asked, turns_max=1_000_000)
+        self.server.become_modest(TOPICS)
+
+    def turn(self) -> None:
+        """Run what the loop has ready, without waiting for more."""
+        self._loop.call_soon(self._loop.stop)
+        self._loop.run_forever()
+        assert not self.server.bugs, self.server.bugs[0]
+
+    def offer(self, data: bytes) -> None:
+        self.count += 1
+        flags, content = data[0], data[1:]
+        stream = _SIZE.pack(len(content)) + content if flags & IS_FRAME else content
+        client = self._client or self._connect()
+        self._client = client
+        piece_size = len(stream) // (flags % (PIECES + 1) + 1) + 1
+        for start in range(0, len(stream), piece_size):
+            if not self._send(client, stream[start : start + piece_size]):
+                self._hang_up(client)
+                return
+        is_open = flags & IS_DEAF or self._drain(client)
+        if not flags & IS_FRAME or not is_open:
+            if flags & IS_RESET:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
+            self._hang_up(client)
+
+    def _connect(self) -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", self.server.port))
+        client.setblocking(False)
+        self.turn()
+        return client
+
+    def _hang_up(self, client: socket.socket) -> None:
+        client.close()
+        self._client = None
+        self.turn()
+
+    def _send(self, client: socket.socket, piece: bytes) -> bool:
+        """False if the server has had enough of this client, or takes no more for now."""
+        try:
+            sent = client.send(piece)
+        except (BlockingIOError, ConnectionError):
+            return False
+        self.turn()
+        return sent == len(piece)
+
+    def _drain(self, client: socket.socket) -> bool:
+        """Read all there is, until nothing more comes; False if the server has closed the connection."""
+        idle_turns = 0
+        while idle_turns < IDLE_TURNS:
+            try:
+                if not client.recv(FRAME_SIZE_MAX):
+                    return False
+                idle_turns = 0
+            except BlockingIOError:
+                idle_turns += 1
+            except ConnectionError:
+                return False
+            self.turn()
+        return True
+
+    def check_liveness(self) -> None:
+        assert self._ask(_PING, TURNS_MAX), "the server does not answer"
+        assert self.server.connection_count <= CONNECTIONS_LEFT_MAX, "closed connections are kept"
+
+    def _ask(self, frame: bytes, turns_max: int) -> bool:
+        """Whether a stranger is answered within so many turns of the loop."""
+        with self._connect() as stranger:
+            stranger.send(_SIZE.pack(len(frame)) + frame)
+            for _ in range(turns_max):
+                self.turn()
+                try:
+                    return len(stranger.recv(FRAME_SIZE_MAX)) > 8
+                except BlockingIOError:
+                    continue
+        return False
+
+    def end(self) -> None:
+        self.check_liveness()
+        if self._client is not None:
+            self._hang_up(self._client)
+        partitions = [*self.server.broker.partitions.all()]
+        self._loop.run_until_complete(self.server.abort())
+        for partition in partitions:
+            folder = partition.directory.directory.folder(f"{partition.topic}-{partition.index}")
+            log, report = open_log(folder, partition.log.settings, START_MS)
+            assert (report.cut_bytes, report.problems) == (0, []), report
+            assert log.end_offset == partition.log.end_offset
+            log.close(clean=False)
+        self._loop.run_until_complete(self._loop.shutdown_default_executor())
+        self._loop.close()
+        self._folder.cleanup()
+
+
+_life: Life | None = None
+
+
+def fuzz_socket(data: bytes) -> None:
+    """A client's bytes; see the table above."""
+    global _life  # noqa: PLW0603  the fuzzer calls a function and nothing else
+    if not data:
+        return
+    if _life is not None and _life.count >= LIVES:
+        check_what_is_left()
+    _life = _life or Life()
+    _life.offer(data)
+    if _life.count % LIVENESS_INTERVAL == 0:
+        _life.check_liveness()
+
+
+def check_what_is_left() -> None:
+    """The server still answers, and what it leaves behind is whole."""
+    global _life  # noqa: PLW0603
+    if _life is not None:
+        _life.end()
+        _life = None

@@ -1,0 +1,64 @@
+"""What every fuzzed broker has, and what it may ask of its store.
+
+The topics have the same ids in every life, so that a seed which names one by its id finds it. Of changes to
+the store small ones go through, up to a count, so that no input makes ten thousand folders; what is larger,
+deletes a topic that the other inputs need or changes the broker's own settings is refused, as a store may
+refuse anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.cluster.image import TOPICS as TOPIC_NODES
+from tidelog.cluster.store import Create, Delete, Multi, ReadTree
+
+TOPICS = {
+    "t": {"segment.bytes": "1048576"},
+    "compacted": {"cleanup.policy": "compact"},
+    "squeezed": {"compression.type": "lz4"},
+    "stamped": {"message.timestamp.type": "LogAppendTime"},
+}
+PARTITION_COUNT = 2
+OPERATIONS_MAX = 12  # of one change of the store
+CREATED_MAX = 300  # nodes, of which most are partitions
+_OWN_SETTINGS = "/config/brokers"
+_NUMBERS_BEFORE = 100
+FIRST_TOPIC_ID = (_NUMBERS_BEFORE + 1).to_bytes(16, "big")
+
+
+class Numbered:
+    """Random bytes that are the same every time."""
+
+    def __init__(self) -> None:
+        self._number = _NUMBERS_BEFORE
+
+    def __call__(self, size: int) -> bytes:
+        self._number += 1
+        return self._number.to_bytes(size, "big")
+
+
+class Modesty:
+    """Says which changes of the store may be made."""
+
+    def __init__(self) -> None:
+        self._created_count = 0
+        self._standing: tuple[str, ...] = ()
+
+    def protect(self, topic_ids: Iterable[bytes]) -> None:
+        """From now on these topics stay."""
+        self._standing = tuple(f"{TOPIC_NODES}/{topic_id.hex()}" for topic_id in topic_ids)
+
+    def allows(self, action: ReadTree | Multi) -> bool:
+        if isinstance(action, ReadTree) or not self._standing:
+            return True
+        self._created_count += sum(isinstance(operation, Create) for operation in action.operations)
+        return (
+            len(action.operations) <= OPERATIONS_MAX
+            and self._created_count <= CREATED_MAX
+            and not any(
+                operation.path.startswith(_OWN_SETTINGS)
+                or (isinstance(operation, Delete) and operation.path.startswith(self._standing))
+                for operation in action.operations
+            )
+        )
