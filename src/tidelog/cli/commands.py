@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import typer
 from confluent_kafka import KafkaException
 
-from tidelog.cli import demo, log, topic
+from tidelog.cli import config, demo, log, topic
 from tidelog.cli.consume import consume
 from tidelog.cli.failure import BadWord, Failure, report
 from tidelog.cli.produce import produce
@@ -32,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(topic.app, name="topic")
+app.add_typer(config.app, name="config")
 app.command()(produce)
 app.command()(consume)
 app.add_typer(log.app, name="log")

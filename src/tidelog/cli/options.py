@@ -1,4 +1,4 @@
-"""The options that several commands share, written once."""
+"""The options that several commands share, written once, and how examples stand below a help text."""
 
 from __future__ import annotations
 
@@ -34,5 +34,19 @@ BootstrapServer = Annotated[
 TableOrJson = Annotated[
     TableFormat, typer.Option("--format", help="A table for people or JSON for programs.")
 ]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of a topic.", show_default=False)]
+Unset = Annotated[
+    list[str] | None,
+    typer.Option("--unset", metavar="KEY", help="Back to the default (may be repeated).", show_default=False),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Have the broker check it, change nothing.")]
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
+PARTITIONS_MAX = 100_000  # of one topic; this and the next are librdkafka's bounds
+REPLICAS_MAX = 10_000
+
+
+def examples(*lines: str) -> str:
+    """The text below a help: an example a line."""
+    head = "Examples:" if len(lines) > 1 else "Example:"
+    return "\n".join([head, *(f"$ {line}" for line in lines)])

@@ -33,6 +33,14 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     console().print(table)
 
 
+def fits_screen(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
+    """Whether a table of these would be shown without folding a cell."""
+    widths = [
+        max(len(column), *(len(str(row[index])) for row in rows)) for index, column in enumerate(columns)
+    ]
+    return sum(widths) + 3 * len(widths) <= console().width
+
+
 def json_line(value: Any) -> str:
     """One line of JSON, readable where UTF-8 is."""
     return json.dumps(value, ensure_ascii=False)

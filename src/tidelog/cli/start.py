@@ -1,4 +1,7 @@
-"""Where `tidelog consume --from` begins: earliest, latest, OFFSET, -N (the last N) or @TIMESTAMP."""
+"""A place in a topic as people write it: earliest, latest, OFFSET, -N (the last N) or @TIMESTAMP.
+
+`tidelog consume --from` begins there, `tidelog topic trim --before` ends there.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ class Start:
     number: int = 0
 
 
-def parse_start(word: str) -> Start:
-    """The meaning of the word after --from."""
+def parse_start(word: str, option: str = "--from") -> Start:
+    """The meaning of the word after --from, or another option that takes the same words."""
     if word == "earliest":
         return Start("earliest")
     if word == "latest":
@@ -32,11 +35,13 @@ def parse_start(word: str) -> Start:
     if re.fullmatch(r"-\d{1,18}", word):
         return Start("last", int(word[1:]))
     if word.startswith("@"):
-        return Start("timestamp", _timestamp_ms(word))
-    raise BadWord(f"--from {word}: write earliest, latest, an offset, -N for the last N, or @timestamp")
+        return Start("timestamp", _timestamp_ms(word, option))
+    raise BadWord(f"{option} {word}: write earliest, latest, an offset, -N for the last N, or @timestamp")
 
 
-def starting_offsets(consumer: Consumer, topic: str, partitions: list[int], start: Start) -> dict[int, int]:
+def starting_offsets(
+    consumer: Consumer, topic: str, partitions: list[int], start: Start, option: str = "--from"
+) -> dict[int, int]:
     """The offset to begin at, by partition."""
     ends = {
         number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_TIMEOUT_S)
@@ -48,7 +53,7 @@ def starting_offsets(consumer: Consumer, topic: str, partitions: list[int], star
     for number, (low, high) in ends.items():
         if start.kind == "offset" and not low <= start.number <= high:
             raise Failure(
-                f"--from {start.number}: partition {number} of {topic!r} holds offsets {low} to {high}"
+                f"{option} {start.number}: partition {number} of {topic!r} holds offsets {low} to {high}"
             )
         offsets[number] = {
             "earliest": low,
@@ -68,13 +73,13 @@ def _offsets_at(
     return {part.partition: part.offset if part.offset >= 0 else ends[part.partition][1] for part in found}
 
 
-def _timestamp_ms(word: str) -> int:
+def _timestamp_ms(word: str, option: str) -> int:
     if re.fullmatch(r"@\d{1,15}", word):
         return int(word[1:])
     try:
         moment = datetime.fromisoformat(word[1:])
     except ValueError:
-        raise BadWord(f"--from {word}: write @milliseconds or @2026-01-31T12:00:00 (UTC)") from None
+        raise BadWord(f"{option} {word}: write @milliseconds or @2026-01-31T12:00:00 (UTC)") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)

@@ -1,15 +1,14 @@
-"""`tidelog topic create | list | describe | delete`."""
+"""`tidelog topic create | list | describe | alter | trim | delete`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from concurrent.futures import Future
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
+from tidelog.cli.alter import alter
 from tidelog.cli.connection import (
     ANSWER_TIMEOUT_S,
     cluster_metadata,
@@ -18,27 +17,37 @@ from tidelog.cli.connection import (
     open_consumer,
     topic_metadata,
 )
-from tidelog.cli.failure import BadWord, Failure
-from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, TableFormat, TableOrJson
-from tidelog.cli.screen import print_json, print_table
-
-app = typer.Typer(help="Create, list, describe and delete topics.")
-
-_WRONG_WORDS = (
-    KafkaError.INVALID_PARTITIONS,
-    KafkaError.INVALID_REPLICATION_FACTOR,
-    KafkaError.INVALID_CONFIG,
-    KafkaError.TOPIC_EXCEPTION,
+from tidelog.cli.failure import BadWord
+from tidelog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    PARTITIONS_MAX,
+    REPLICAS_MAX,
+    BootstrapServer,
+    TableFormat,
+    TableOrJson,
+    TopicName,
+    examples,
 )
+from tidelog.cli.outcomes import await_topics
+from tidelog.cli.screen import print_json, print_table
+from tidelog.cli.trim import trim
+
+app = typer.Typer(help="Create, list, describe, alter, trim and delete topics.")
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tidelog topic create orders --partitions 6",
+        "tidelog topic create audit --set cleanup.policy=compact --set min.insync.replicas=2",
+    )
+)
 def create(
-    name: str,
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.", show_default=False)],
     partitions: Annotated[int, typer.Option(help="How many; -1: the broker's num.partitions.")] = -1,
     replication_factor: Annotated[int, typer.Option(help="Copies of each; -1: the broker's default.")] = -1,
-    config: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of the topic.")
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", "--config", metavar="KEY=VALUE", help="A setting (may be repeated)."),
     ] = None,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
@@ -46,19 +55,19 @@ def create(
     """Create a topic."""
     new = NewTopic(
         name,
-        num_partitions=_count("--partitions", partitions),
-        replication_factor=_count("--replication-factor", replication_factor),
-        config=dict(_setting(word) for word in config or []),
+        num_partitions=_count("--partitions", partitions, PARTITIONS_MAX),
+        replication_factor=_count("--replication-factor", replication_factor, REPLICAS_MAX),
+        config=dict(_setting(word) for word in settings or []),
     )
     admin = open_admin(bootstrap_server)
-    _await(admin.create_topics([new], request_timeout=ANSWER_TIMEOUT_S), bootstrap_server)
+    await_topics(admin.create_topics([new], request_timeout=ANSWER_TIMEOUT_S), bootstrap_server)
     if format is TableFormat.JSON:
         print_json({"created": [name]})
     else:
         print(f"created topic {name}")
 
 
-@app.command("list")
+@app.command("list", epilog=examples("tidelog topic list --format json"))
 def list_topics(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, format: TableOrJson = TableFormat.TABLE
 ) -> None:
@@ -75,9 +84,9 @@ def list_topics(
         print_table(("topic", "partitions", "replication factor"), rows)
 
 
-@app.command()
+@app.command(epilog=examples("tidelog topic describe orders"))
 def describe(
-    name: str,
+    name: TopicName,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
@@ -107,15 +116,29 @@ def describe(
         _print_partitions(partitions)
 
 
-@app.command()
+app.command(
+    epilog=examples(
+        "tidelog topic alter orders --partitions 12",
+        "tidelog topic alter orders --set retention.ms=86400000 --unset segment.bytes",
+    )
+)(alter)
+app.command(
+    epilog=examples(
+        "tidelog topic trim orders --before @2026-01-31T12:00:00",
+        "tidelog topic trim orders --before 0:1500 --before 1:latest --dry-run",
+    )
+)(trim)
+
+
+@app.command(epilog=examples("tidelog topic delete orders audit"))
 def delete(
-    names: list[str],
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Names.", show_default=False)],
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
     """Delete topics and all their records."""
     admin = open_admin(bootstrap_server)
-    _await(admin.delete_topics(names, request_timeout=ANSWER_TIMEOUT_S), bootstrap_server)
+    await_topics(admin.delete_topics(names, request_timeout=ANSWER_TIMEOUT_S), bootstrap_server)
     if format is TableFormat.JSON:
         print_json({"deleted": names})
     else:
@@ -131,40 +154,14 @@ def _print_partitions(partitions: list[dict[str, Any]]) -> None:
     print_table(columns, rows)
 
 
-def _await(futures: Mapping[str, Future[None]], bootstrap_server: str) -> None:
-    """Wait for all; what failed is named in one line, what succeeded stays done."""
-    failures: list[Failure] = []
-    for name, future in futures.items():
-        try:
-            future.result()
-        except KafkaException as error:
-            failures.append(_explain_topic(name, error, bootstrap_server))
-    if failures:
-        kind = BadWord if any(isinstance(failure, BadWord) for failure in failures) else Failure
-        raise kind("; ".join(str(failure) for failure in failures))
-
-
-def _explain_topic(name: str, error: KafkaException, bootstrap_server: str) -> Failure:
-    cause: KafkaError = error.args[0]
-    code = cause.code()
-    if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-        return Failure(f"topic {name!r} does not exist; see 'tidelog topic list'")
-    if code == KafkaError.TOPIC_ALREADY_EXISTS:
-        return Failure(f"topic {name!r} already exists")
-    if code in _WRONG_WORDS:
-        return BadWord(f"topic {name!r}: {cause.str()}")
-    explained = explain(error, bootstrap_server)
-    return Failure(f"topic {name!r}: {explained}")
-
-
-def _count(option: str, value: int) -> int:
-    if value == 0 or value < -1:
-        raise BadWord(f"{option} {value}: must be 1 or more (or -1 for the broker's default)")
+def _count(option: str, value: int, maximum: int) -> int:
+    if value == 0 or not -1 <= value <= maximum:
+        raise BadWord(f"{option} {value}: must be from 1 to {maximum} (or -1 for the broker's default)")
     return value
 
 
 def _setting(word: str) -> tuple[str, str]:
     key, separator, value = word.partition("=")
     if not separator or not key:
-        raise BadWord(f"--config {word}: not a setting; write --config key=value")
+        raise BadWord(f"--set {word}: not a setting; write --set key=value")
     return key, value

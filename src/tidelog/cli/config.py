@@ -1,0 +1,261 @@
+"""`tidelog config describe | get | set | list`: settings of topics, brokers, groups and client-metrics."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import textwrap
+from html import unescape
+from typing import Annotated, Any
+
+import typer
+
+from tidelog.cli.failure import BadWord, Failure
+from tidelog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    BootstrapServer,
+    DryRun,
+    TableFormat,
+    TableOrJson,
+    Unset,
+    examples,
+)
+from tidelog.cli.screen import console, fits_screen, print_json, print_table
+from tidelog.cli.settings import (
+    Change,
+    Operation,
+    Resource,
+    Setting,
+    change_settings,
+    list_resources,
+    parse_changes,
+    parse_resource,
+    read_settings,
+)
+
+app = typer.Typer(help="Show and change settings of topics, brokers, groups and client-metrics.")
+
+ResourceWord = Annotated[
+    str,
+    typer.Argument(
+        metavar="RESOURCE",
+        help="topic/NAME, broker/ID, broker/default, group/NAME or client-metrics/NAME.",
+        show_default=False,
+    ),
+]
+_DOCUMENTATION_WIDTH_MAX = 100
+_COLUMNS = ("key", "value", "default", "source", "type", "")
+
+
+@app.command(
+    epilog=examples(
+        "tidelog config describe topic/orders",
+        "tidelog config describe broker/1 --all",
+        "tidelog config describe topic/orders --all --verbose | less",
+    )
+)
+def describe(
+    resource: ResourceWord,
+    all: Annotated[bool, typer.Option("--all", help="Also those that have their default.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With what each one means.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    format: TableOrJson = TableFormat.TABLE,
+) -> None:
+    """Show the settings that are not at their default: value, default, source, type."""
+    named = parse_resource(resource)
+    settings = read_settings(bootstrap_server, named)
+    shown = [setting for setting in settings if all or not setting.is_default]
+    if format is TableFormat.JSON:
+        print_json({"resource": str(named), "settings": [_json(setting, verbose) for setting in shown]})
+    elif not shown:
+        print(f"{named} has no settings of its own" + ("; --all shows the defaults" if settings else ""))
+    else:
+        _print_settings(shown, verbose)
+
+
+@app.command(
+    epilog=examples(
+        "tidelog config get topic/orders retention.ms",
+        "tidelog config get broker/1 log.retention.ms log.retention.hours",
+    )
+)
+def get(
+    resource: ResourceWord,
+    keys: Annotated[list[str], typer.Argument(metavar="KEY…", help="Names of settings.", show_default=False)],
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    format: TableOrJson = TableFormat.TABLE,
+) -> None:
+    """Print the value of a setting and nothing else; of several, key=value lines."""
+    named = parse_resource(resource)
+    found = {setting.key: setting for setting in read_settings(bootstrap_server, named, keys)}
+    values: dict[str, str | None] = {}
+    for key in keys:
+        if key not in found:
+            raise _unknown_key(bootstrap_server, named, key)
+        if found[key].is_sensitive and found[key].value is None:
+            raise Failure(f"{named}: {key} is a secret, brokers do not tell it")
+        values[key] = found[key].value
+    if format is TableFormat.JSON:
+        print_json(values)
+    elif len(keys) == 1:
+        print(_text(values[keys[0]]))
+    else:
+        for key, value in values.items():
+            print(f"{key}={_text(value)}")
+
+
+@app.command(
+    "set",
+    epilog=examples(
+        "tidelog config set topic/orders retention.ms=3600000 --unset segment.bytes",
+        "tidelog config set topic/orders cleanup.policy+=compact --dry-run",
+        "tidelog config set broker/default log.retention.ms=86400000",
+        "tidelog config set client-metrics/all interval.ms=30000 metrics=org.apache.kafka.",
+    ),
+)
+def set_settings(
+    resource: ResourceWord,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="KEY=VALUE…",
+            help="New values; of a list, KEY+=VALUE adds and KEY-=VALUE takes away.",
+            show_default=False,
+        ),
+    ] = None,
+    unset: Unset = None,
+    dry_run: DryRun = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    format: TableOrJson = TableFormat.TABLE,
+) -> None:
+    """Change settings, all that are named or none; in effect at once."""
+    named = parse_resource(resource)
+    parsed = parse_changes(changes or [], unset or [])
+    if not parsed:
+        raise BadWord("nothing to change; write key=value or --unset key")
+    change_settings(bootstrap_server, named, parsed, dry_run)
+    if format is TableFormat.JSON:
+        print_json(changes_json(named, parsed, dry_run))
+    else:
+        print_changes(named, parsed, dry_run)
+
+
+@app.command("list", epilog=examples("tidelog config list"))
+def list_all(
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, format: TableOrJson = TableFormat.TABLE
+) -> None:
+    """List what can have settings, as the other commands name it."""
+    resources = list_resources(bootstrap_server)
+    if format is TableFormat.JSON:
+        print_json([str(resource) for resource in resources])
+    else:
+        for resource in resources:
+            print(resource)
+
+
+def changes_json(resource: Resource, changes: list[Change], dry_run: bool) -> dict[str, Any]:
+    """What was changed, as the commands that change settings print it for programs."""
+
+    def of(operation: Operation) -> dict[str, str | None]:
+        return {change.key: change.value for change in changes if change.operation is operation}
+
+    return {
+        "resource": str(resource),
+        "set": of(Operation.SET),
+        "appended": of(Operation.APPEND),
+        "subtracted": of(Operation.SUBTRACT),
+        "unset": list(of(Operation.DELETE)),
+        "dry_run": dry_run,
+    }
+
+
+def print_changes(resource: Resource, changes: list[Change], dry_run: bool) -> None:
+    """A line for each change."""
+    ending = " (not done: --dry-run)" if dry_run else ""
+    for change in changes:
+        sign = {Operation.SET: "=", Operation.APPEND: "+=", Operation.SUBTRACT: "-="}.get(change.operation)
+        what = f"{change.key} unset" if sign is None else f"{change.key}{sign}{change.value}"
+        print(f"{resource}: {what}{ending}")
+
+
+def _unknown_key(bootstrap_server: str, resource: Resource, key: str) -> BadWord:
+    known = [setting.key for setting in read_settings(bootstrap_server, resource)]
+    near = difflib.get_close_matches(key, known, n=1)
+    if resource.is_default_broker:
+        return BadWord(f"{resource} has no value for {key}; each broker has its own or the default")
+    fix = f"did you mean {near[0]}?" if near else f"see 'tidelog config describe {resource} --all'"
+    return BadWord(f"{resource} has no setting {key}; {fix}")
+
+
+def _json(setting: Setting, verbose: bool) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "key": setting.key,
+        "value": setting.value,
+        "default": setting.default,
+        "source": setting.source,
+        "type": setting.type,
+        "is_default": setting.is_default,
+        "is_read_only": setting.is_read_only,
+        "is_sensitive": setting.is_sensitive,
+    }
+    if verbose:
+        facts["synonyms"] = [
+            {"key": synonym.key, "value": synonym.value, "source": synonym.source}
+            for synonym in setting.synonyms
+        ]
+        facts["documentation"] = setting.documentation
+    return facts
+
+
+def _row(setting: Setting) -> tuple[str, ...]:
+    return (
+        setting.key,
+        _shown(setting),
+        _text(setting.default),
+        setting.source_words,
+        setting.type,
+        "read-only" if setting.is_read_only else "",
+    )
+
+
+def _print_settings(settings: list[Setting], verbose: bool) -> None:
+    """A table if the screen is wide enough for one; else, and with documentation, a block for each."""
+    rows = [_row(setting) for setting in settings]
+    if not verbose and fits_screen(_COLUMNS, rows):
+        print_table(_COLUMNS, rows)
+        return
+    out = console()
+    indented = textwrap.TextWrapper(
+        min(out.width, _DOCUMENTATION_WIDTH_MAX), initial_indent="    ", subsequent_indent="    "
+    )
+    for setting in settings:
+        out.print(f"{setting.key} = {_shown(setting)}", style="bold", markup=False, soft_wrap=True)
+        print(indented.fill(_facts(setting)))
+        if verbose:
+            for paragraph in _paragraphs(setting.documentation):
+                print(indented.fill(paragraph))
+            print()
+
+
+def _facts(setting: Setting) -> str:
+    facts = [setting.type, f"from {setting.source_words}"]
+    if not setting.is_default and setting.default is not None:
+        facts.append(f"default {setting.default or 'empty'}")
+    if setting.is_read_only:
+        facts.append("read-only: can be set at start only")
+    return ", ".join(facts)
+
+
+def _paragraphs(documentation: str) -> list[str]:
+    """Kafka writes its documentation for a web page."""
+    text = re.sub(r"<(p|br|li|ul|/ul)\s*/?>", "\n", documentation)
+    text = unescape(re.sub(r"</?[a-zA-Z][^<>]*>", "", text))
+    return [" ".join(line.split()) for line in text.split("\n") if line.strip()]
+
+
+def _shown(setting: Setting) -> str:
+    return "(secret)" if setting.is_sensitive and setting.value is None else _text(setting.value)
+
+
+def _text(value: str | None) -> str:
+    return "" if value is None else value

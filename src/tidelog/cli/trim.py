@@ -1,0 +1,108 @@
+"""`tidelog topic trim`: deletes the oldest records of a topic's partitions, up to an offset or a time."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, NamedTuple
+
+import typer
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tidelog.cli.connection import ANSWER_TIMEOUT_S, explain, open_admin, open_consumer, topic_metadata
+from tidelog.cli.failure import BadWord
+from tidelog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    BootstrapServer,
+    TableFormat,
+    TableOrJson,
+    TopicName,
+)
+from tidelog.cli.outcomes import explain_topic
+from tidelog.cli.screen import print_json, print_table
+from tidelog.cli.start import Start, parse_start, starting_offsets
+
+_OPTION = "--before"
+_ONE_PARTITION = re.compile(r"(\d{1,9}):(.+)")
+
+
+class Cut(NamedTuple):
+    """Records below `offset` go; `start` is where the partition begins now."""
+
+    partition: int
+    start: int
+    offset: int
+
+
+def trim(
+    name: TopicName,
+    before: Annotated[
+        list[str],
+        typer.Option(
+            metavar="WHERE",
+            help="OFFSET, -N (keep the last N), @TIMESTAMP or latest; "
+            "PARTITION:WHERE for one partition only (may be repeated).",
+            show_default=False,
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, delete nothing.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    format: TableOrJson = TableFormat.TABLE,
+) -> None:
+    """Delete the oldest records of a topic: all that come before WHERE."""
+    wanted = [_parse(word) for word in before]
+    consumer = open_consumer(bootstrap_server)
+    try:
+        cuts = _cuts(consumer, bootstrap_server, name, wanted)
+    except KafkaException as error:
+        raise explain(error, bootstrap_server) from None
+    finally:
+        consumer.close()
+    if not dry_run:
+        cuts = _delete(bootstrap_server, name, cuts)
+    columns = ("partition", "deleted_offsets", "log_start_offset")
+    rows = [(cut.partition, max(cut.offset - cut.start, 0), max(cut.offset, cut.start)) for cut in cuts]
+    if format is TableFormat.JSON:
+        partitions = [dict(zip(columns, row, strict=True)) for row in rows]
+        print_json({"topic": name, "partitions": partitions, "dry_run": dry_run})
+    else:
+        print_table([column.replace("_", " ") for column in columns], rows)
+        if dry_run:
+            print("(not done: --dry-run)")
+
+
+def _parse(word: str) -> tuple[int | None, Start]:
+    """The partition, or None for all, and where to cut."""
+    matched = _ONE_PARTITION.fullmatch(word)
+    if matched is None:
+        return None, parse_start(word, _OPTION)
+    return int(matched[1]), parse_start(matched[2], _OPTION)
+
+
+def _cuts(
+    consumer: Consumer, bootstrap_server: str, topic: str, wanted: list[tuple[int | None, Start]]
+) -> list[Cut]:
+    existing = sorted(topic_metadata(consumer, bootstrap_server, topic).partitions)
+    offsets: dict[int, int] = {}
+    for partition, start in wanted:
+        if partition is not None and partition not in existing:
+            raise BadWord(f"{_OPTION} {partition}: topic {topic!r} has partitions 0 to {existing[-1]}")
+        chosen = existing if partition is None else [partition]
+        if offsets.keys() & chosen:
+            raise BadWord(f"{_OPTION}: partition {min(offsets.keys() & chosen)} is named twice")
+        offsets |= starting_offsets(consumer, topic, chosen, start, _OPTION)
+    starts = starting_offsets(consumer, topic, sorted(offsets), Start("earliest"))
+    return [Cut(number, starts[number], offsets[number]) for number in sorted(offsets)]
+
+
+def _delete(bootstrap_server: str, topic: str, cuts: list[Cut]) -> list[Cut]:
+    """The cuts as they were made: the broker says where each partition begins now."""
+    admin = open_admin(bootstrap_server)
+    asked = [TopicPartition(topic, cut.partition, cut.offset) for cut in cuts]
+    futures = admin.delete_records(asked, request_timeout=ANSWER_TIMEOUT_S)
+    done = {}
+    for place, future in futures.items():
+        try:
+            done[place.partition] = future.result().low_watermark
+        except KafkaException as error:
+            raise explain_topic(topic, error, bootstrap_server) from None
+    return [cut._replace(offset=done[cut.partition]) for cut in cuts]
