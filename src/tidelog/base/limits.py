@@ -29,11 +29,19 @@ OPEN_FILES_YIELDED = 32  # closed at once when the process has reached its limit
 PINNED_FILES_PASSED = 64  # looked at in vain before one more is opened than there should be
 COPIED_SIZE_MAX = 256 * KIB  # of a range that is copied because too many files are pinned
 
+# The probe: /metrics and /health
+PROBE_CONNECTIONS_MAX = 16
+PROBE_HEAD_SIZE_MAX = 8 * KIB
+PROBE_IDLE_SECONDS_MAX = 90  # between two requests; a scraper comes once a minute or more often
+PROBE_ANSWER_SECONDS_MAX = 30
+
 # The loop
 SPIN_SECONDS = 0.000_1  # how long it looks for more before it sleeps, while that is worth it
 SPIN_MISSES_MAX = 8
 
 # Requests
+API_KEY_MAX = 127
+API_VERSION_BITS = 5  # no API has more versions than these can tell apart
 ARRAY_LENGTH_MAX = 100_000  # topics, partitions and all other entries of one request together
 FETCH_WAIT_MS_MAX = 5 * 60 * 1_000
 TOPIC_NAME_LENGTH_MAX = 249
@@ -43,11 +51,14 @@ PARKED_REQUESTS_MAX = 100_000
 PARKED_PARTITIONS_MAX = 2_000_000  # that parked requests wait for, all together
 RESOLVED_SETTINGS_MAX = 4_096  # sets of topic settings that are kept resolved
 CONFIG_RESOURCES_MAX = 10_000  # groups, and client metrics, that have settings of their own
-CONFIGS_DESCRIBED_MAX = 1_000_000  # settings in one answer
+CONFIGS_DESCRIBED_BYTES_MAX = 100 * MIB  # of one answer
 AUTO_CREATED_TOPICS_MAX = 1_000  # by one request
 FETCH_SESSION_PARTITIONS_MAX = 100_000
 DESCRIBED_PARTITIONS_MAX = 2_000  # in one answer; the next cursor leads on
 DESCRIBED_PRODUCERS_MAX = 100_000  # in one answer
+SCRAM_USERS_MAX = 100_000
+SCRAM_USER_LENGTH_MAX = 1_024
+SCRAM_SALT_SIZE_MAX = 1_024
 
 # The log
 BATCH_HEADER_SIZE = 61

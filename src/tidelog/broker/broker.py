@@ -14,7 +14,9 @@ from errno import EMFILE, ENFILE
 from typing import NamedTuple
 
 from tidelog.base.config import BrokerSettings, broker_setting
+from tidelog.base.events import Event, error, info, warning
 from tidelog.base.files import Directory
+from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.partitions import Checkpoint, Partitions
 from tidelog.broker.sessions import FetchSessions
@@ -64,6 +66,7 @@ class Interval:
         return True
 
 
+_LOGGER_LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
 Effect = StoreRequest | Removal | Checkpoint
 OnOutcome = Callable[[Outcome], None]
 
@@ -87,7 +90,10 @@ class Broker:
         self.effects: list[Effect] = []
         self.flushes: list[tuple[Partition, FlushJob]] = []
         self.is_serving = False
-        self.events: list[str] = []  # lines for the operator
+        self.events: list[Event] = []  # for the operator
+        # Requests served, by API key and version, as `key << API_VERSION_BITS | version`.
+        self.served_counts = [0] * (API_KEY_MAX + 1 << API_VERSION_BITS)
+        self.logger_override: str | None = None
         self._facts = BrokerFacts(self.node_id, "", 0, settings.text("broker.rack"), 0)
         self._was_clean = False
         self._tickets = 0
@@ -97,6 +103,12 @@ class Broker:
         self._retention = Interval(settings.number("log.retention.check.interval.ms"))
         self._checkpoints = Interval(settings.number("log.flush.offset.checkpoint.interval.ms"))
         self._expiry = Interval(settings.number("producer.id.expiration.check.interval.ms"))
+
+    @property
+    def logger_level(self) -> str:
+        """The least that is written to the log, by Kafka's names: what a client asked for since the start,
+        else the setting."""
+        return self.logger_override or _LOGGER_LEVELS[self.settings.text("operator.log.level")]
 
     def set_time(self, now_ms: int, uptime_ms: int) -> None:
         """The wall clock, for records, and the monotonic one, for waiting."""
@@ -139,6 +151,17 @@ class Broker:
         for topic in self.image.topics.values():
             self._open_topic(topic, is_new=False)
         self.is_serving = True
+        opened = self.partitions
+        self.events.append(
+            info(
+                "logs opened",
+                topics=len(self.image.topics),
+                partitions=sum(1 for _ in opened.all()),
+                after_clean_stop=self._was_clean,
+                scanned_bytes=opened.scanned_size,
+                cut_bytes=opened.cut_size,
+            )
+        )
 
     def _open_topic(self, topic: TopicFacts, is_new: bool) -> bool:
         """Whether all of the topic's logs could be opened; if not, their directory is offline now."""
@@ -201,7 +224,7 @@ class Broker:
                     row.parse(text)
                     usable[key] = text
             except InvalidSetting as problem:
-                self.events.append(f"a setting is left out: {problem}")
+                self.events.append(warning("setting left out", problem=str(problem)))
         return usable
 
     def _use_topic_settings(self, topic: TopicFacts) -> None:
@@ -220,8 +243,10 @@ class Broker:
         operations = controller.decide_topic(name, self.entropy(16), config, assignment)
 
         def on_created(outcome: Outcome) -> None:
-            if isinstance(outcome, Done) and not self._open_topic(self.image.topics[name], True):
-                outcome = Unknown(f"the folders of topic {name} could not be made")
+            if isinstance(outcome, Done):
+                self.events.append(info("topic created", topic=name, partitions=len(assignment)))
+                if not self._open_topic(self.image.topics[name], True):
+                    outcome = Unknown(f"the folders of topic {name} could not be made")
             then(outcome)
 
         self.change(operations, on_created)
@@ -239,6 +264,7 @@ class Broker:
     def delete_topic(self, topic: TopicFacts, then: OnOutcome) -> None:
         def on_deleted(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
+                self.events.append(info("topic deleted", topic=topic.name))
                 self._close_topic(topic)
             then(outcome)
 
@@ -304,14 +330,15 @@ class Broker:
         if partition.role is Role.LEADER:
             self.maybe_flush(partition)
 
-    def fail_directory(self, directory: LogDirectory, error: OSError) -> None:
+    def fail_directory(self, directory: LogDirectory, failure: OSError) -> None:
         """Take a log directory offline for good, with everything in it."""
-        if error.errno in (EMFILE, ENFILE):  # the process has too many files open; the disk is well
-            self.events.append(f"{directory.path}: {error.strerror}; raise the limit of open files")
+        if failure.errno in (EMFILE, ENFILE):  # the process has too many files open; the disk is well
+            reason = f"{failure.strerror}; raise the limit of open files"
+            self.events.append(error("file not opened", directory=directory.path, reason=reason))
             return
         if directory.failure is None:
-            directory.failure = str(error)
-            self.events.append(f"log directory {directory.path} is offline: {error}")
+            directory.failure = str(failure)
+            self.events.append(error("directory offline", directory=directory.path, reason=str(failure)))
         for partition in self.partitions.in_directory(directory):
             partition.become_offline()
             self.waiting.on_moved(partition)

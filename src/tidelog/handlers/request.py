@@ -6,12 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
 from tidelog.protocol.connection import Answer, Connection
 from tidelog.protocol.messages import decode_request, encode_response, make, response_type, response_types
+
+NO_THROTTLE = timedelta(0)
+MESSAGE_LENGTH_MAX = 1_000  # messages quote what the client sent, and that may be 32 KB long
 
 
 class Request:

@@ -16,10 +16,12 @@ from datetime import timedelta
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.base.limits import PIPELINED_REQUESTS_MAX, SOFTWARE_NAME_LENGTH_MAX
+from tidelog.base.limits import API_VERSION_BITS, PIPELINED_REQUESTS_MAX, SOFTWARE_NAME_LENGTH_MAX
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
+from tidelog.handlers.alterations import handle_alter_configs, handle_incremental_alter_configs
 from tidelog.handlers.cluster import handle_find_coordinator, handle_metadata
+from tidelog.handlers.configs import handle_describe_configs, handle_list_config_resources
 from tidelog.handlers.describe import (
     handle_describe_cluster,
     handle_describe_producers,
@@ -98,16 +100,21 @@ APIS = (
     Api(20, 1, 6, 4, handle_delete_topics),
     Api(22, 0, 5, 2, handle_init_producer_id),
     Api(23, 2, 4, 4, handle_offset_for_leader_epoch),
+    Api(32, 1, 4, 4, handle_describe_configs),
+    Api(33, 0, 2, 2, handle_alter_configs),
+    Api(44, 0, 1, 1, handle_incremental_alter_configs),
     Api(57, 0, 2, 0, handle_update_features),
     Api(60, 0, 2, 0, handle_describe_cluster),
     Api(61, 0, 0, 0, handle_describe_producers),
+    Api(74, 0, 1, 0, handle_list_config_resources),
     Api(75, 0, 0, 0, handle_describe_topic_partitions),
 )
 _BY_KEY: dict[int, Api] = {api.key: api for api in APIS}
 
 
-def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> None:
-    """Serve one frame: the answer goes to the connection, now or when it leaves the waiting room."""
+def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> int:
+    """Serve one frame: the answer goes to the connection, now or when it leaves the waiting room. The API
+    key of a request that is done with, or -1."""
     api_key, version, correlation_id, client_id_size = _read_header(frame)
     position = _HEADER_SIZE + client_id_size if client_id_size > 0 else _HEADER_SIZE
     api = _BY_KEY.get(api_key)
@@ -115,21 +122,25 @@ def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> None:
         raise MalformedRequest(f"API {api_key} is not served")
     if not api.oldest_version <= version <= api.newest_version:
         _refuse_version(broker, connection, api, version, correlation_id, frame)
-        return
+        return -1
+    broker.served_counts[api_key << API_VERSION_BITS | version] += 1
     if version >= api.flexible_version:
         has_tags = position >= len(frame) or frame[position]
         position = wire.skip_tagged_fields(frame, position) if has_tags else position + 1
     request = Request(connection, api_key, version, correlation_id, frame, position)
     result = api.handler(broker, request)
     if result is None:
-        return
+        return api_key
     if isinstance(result, Parked):
         if connection.waiting_count >= PIPELINED_REQUESTS_MAX or broker.waiting.is_full:
             result.is_gone = True  # the store may yet answer what its handler has asked for
             raise MalformedRequest("too many requests wait for an answer")
+        result.api_key = api_key
+        result.parked_ms = broker.uptime_ms
         broker.waiting.park(result, connection)
-    else:
-        connection.answer(result)
+        return -1
+    connection.answer(result)
+    return api_key
 
 
 def _read_header(frame: memoryview) -> tuple[int, int, int, int]:

@@ -53,6 +53,20 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: A
     return bytes(frame)
 
 
+def encode_part(part: Any) -> bytes:
+    """A part of a response, where the whole is put together by hand."""
+    buffer = io.BytesIO()
+    entity_writer(type(part))(buffer, part)
+    return buffer.getvalue()
+
+
+def encode_frame(correlation_id: int, flexible: bool, *pieces: Buffer) -> bytes:
+    """The whole frame of a response whose body is encoded already."""
+    tags = b"\x00" if flexible else b""
+    size = 4 + len(tags) + sum(len(piece) for piece in pieces)
+    return b"".join((_FRAME_HEAD.pack(size, correlation_id), tags, *pieces))
+
+
 @cache
 def response_types(api_key: int, version: int) -> ModuleType:
     """The module whose classes a response of that version is made of."""

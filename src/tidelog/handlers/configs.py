@@ -1,0 +1,199 @@
+"""DescribeConfigs and ListConfigResources: every setting with its value, where that comes from, and why.
+
+A thousand topics are described by one request, and most of them set the same, so what follows a topic's
+name in the answer is encoded once for each set of settings.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from tidelog.base.limits import CONFIGS_DESCRIBED_BYTES_MAX
+from tidelog.broker.broker import Broker
+from tidelog.cluster.image import CLIENT_METRICS_CONFIG, GROUP_CONFIG
+from tidelog.handlers.names import name_problem
+from tidelog.handlers.request import Request, Result
+from tidelog.handlers.resources import (
+    Entry,
+    Problem,
+    Resource,
+    broker_entries,
+    client_metrics_entries,
+    default_broker_entries,
+    group_entries,
+    logger_entries,
+    node_problem,
+    topic_entries,
+)
+from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.messages import encode_frame, encode_part
+from tidelog.protocol.wire import INT16, INT32, write_array_length, write_compact_string, write_string
+
+_ZERO = timedelta(0)
+_KINDS = frozenset(Resource)
+_FLEXIBLE_VERSION = 4
+_MALFORMED = Problem(ErrorCode.invalid_request, "The request names a type of resource that there is not.")
+_TOO_MUCH = Problem(ErrorCode.invalid_request, "The answer is too large; ask for fewer resources at a time.")
+
+
+def handle_describe_configs(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the settings of topics, brokers, groups, client metrics and the logger; a broker answers
+    for itself and for the defaults of all (an empty name).
+
+    *Versions*: 3 adds types and documentation; 4 is flexible.
+    """
+    asked = request.decode()
+    description = _Description(broker, request, asked)
+    known = all(resource.resource_type in _KINDS for resource in asked.resources)
+    for resource in asked.resources:
+        description.add(resource, None if known else _MALFORMED)
+    return description.respond(len(asked.resources))
+
+
+class _Description:
+    """The answer while it grows."""
+
+    def __init__(self, broker: Broker, request: Request, asked: Any) -> None:
+        self._broker = broker
+        self._request = request
+        self._has_synonyms = asked.include_synonyms
+        self._has_meaning = getattr(asked, "include_documentation", False)
+        self._is_flexible = request.version >= _FLEXIBLE_VERSION
+        self._encoded: dict[tuple[object, ...], bytes] = {}
+        self._body = bytearray()
+        self._nothing = self._encode([])
+
+    def add(self, resource: Any, problem: Problem | None) -> None:
+        if problem is None and len(self._body) > CONFIGS_DESCRIBED_BYTES_MAX:
+            problem = _TOO_MUCH
+        found = self._settings_of(resource) if problem is None else problem
+        if isinstance(found, Problem):
+            self._put(resource, found, self._nothing)
+        else:
+            self._put(resource, Problem(ErrorCode.none, ""), found)
+
+    def _put(self, resource: Any, problem: Problem, settings: bytes) -> None:
+        write = write_compact_string if self._is_flexible else write_string
+        body = self._body
+        body += INT16.pack(problem.error)
+        write(body, problem.message)
+        body += resource.resource_type.to_bytes(1, "big", signed=True)
+        write(body, resource.resource_name)
+        body += settings
+
+    def _settings_of(self, resource: Any) -> bytes | Problem:
+        overrides = _overrides(self._broker, resource.resource_type, resource.resource_name)
+        if isinstance(overrides, Problem):
+            return overrides
+        wanted = resource.configuration_keys or None
+        is_default = resource.resource_type == Resource.BROKER and not resource.resource_name
+        key = (resource.resource_type, is_default, tuple(sorted(overrides.items())), wanted)
+        found = self._encoded.get(key)
+        if found is None:
+            entries = _entries(self._broker, resource.resource_type, is_default, overrides)
+            names = None if wanted is None else frozenset(wanted)
+            chosen = [entry for entry in entries if names is None or entry.name in names]
+            found = self._encoded[key] = self._encode(chosen)
+        return found
+
+    def _encode(self, entries: list[Entry]) -> bytes:
+        """All of a result that follows the resource's name."""
+        request = self._request
+        result = request.make(
+            "DescribeConfigsResult",
+            error_code=ErrorCode.none,
+            error_message="",
+            resource_type=0,
+            resource_name="",
+            configs=tuple(self._row(entry) for entry in entries),
+        )
+        head_size = 2 + 1 + 1 + 1 if self._is_flexible else 2 + 2 + 1 + 2
+        return encode_part(result)[head_size:]
+
+    def _row(self, entry: Entry) -> Any:
+        request = self._request
+        synonyms = tuple(
+            request.make(
+                "DescribeConfigsSynonym", name=other.name, value=other.text, source=other.source.value
+            )
+            for other in (entry.synonyms if self._has_synonyms else ())
+        )
+        return request.make(
+            "DescribeConfigsResourceResult",
+            name=entry.name,
+            value=entry.text,
+            read_only=entry.is_read_only,
+            config_source=entry.source.value,
+            is_sensitive=entry.is_secret,
+            synonyms=synonyms,
+            config_type=entry.kind.value if entry.kind is not None else 0,
+            documentation=entry.meaning if self._has_meaning else None,
+        )
+
+    def respond(self, count: int) -> bytes:
+        head = bytearray(INT32.pack(0))  # the throttle time
+        write_array_length(head, count, self._is_flexible)
+        tail = b"\x00" if self._is_flexible else b""
+        return encode_frame(self._request.correlation_id, self._is_flexible, head, self._body, tail)
+
+
+def _overrides(broker: Broker, kind: int, name: str) -> dict[str, str] | Problem:
+    """What the resource itself has set, or why it cannot be described."""
+    if kind == Resource.TOPIC:
+        wrong = name_problem(name)
+        if wrong is not None:
+            return Problem(ErrorCode.invalid_topic_exception, wrong)
+        topic = broker.image.topics.get(name)
+        return topic.config if topic else Problem(ErrorCode.unknown_topic_or_partition, "")
+    if kind == Resource.BROKER:
+        return (node_problem(broker, name, "Broker") if name else None) or {}
+    if not name:
+        what = {Resource.BROKER_LOGGER: "Broker id", Resource.GROUP: "Group name"}
+        subject = what.get(Resource(kind), "Client metrics subscription name")
+        return Problem(ErrorCode.invalid_request, f"{subject} must not be empty")
+    if kind == Resource.BROKER_LOGGER:
+        return node_problem(broker, name, "Broker") or {}
+    configs = broker.image.configs[GROUP_CONFIG if kind == Resource.GROUP else CLIENT_METRICS_CONFIG]
+    return configs.get(name, {})
+
+
+def _entries(broker: Broker, kind: int, is_default: bool, overrides: dict[str, str]) -> list[Entry]:
+    match kind:
+        case Resource.TOPIC:
+            return list(topic_entries(broker, overrides))
+        case Resource.BROKER:
+            return list(default_broker_entries(broker) if is_default else broker_entries(broker))
+        case Resource.BROKER_LOGGER:
+            return list(logger_entries(broker))
+        case Resource.GROUP:
+            return list(group_entries(broker, overrides))
+        case _:
+            return list(client_metrics_entries(overrides))
+
+
+def handle_list_config_resources(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: what has settings that can be described. *Versions*: 0 lists client metrics alone."""
+    asked = request.decode()
+    if request.version == 0:
+        kinds: tuple[int, ...] = (Resource.CLIENT_METRICS,)
+    else:
+        kinds = tuple(asked.resource_types) or tuple(_KINDS)
+    if not _KINDS.issuperset(kinds):
+        return request.respond(
+            throttle_time=_ZERO, error_code=ErrorCode.unsupported_version, config_resources=()
+        )
+    names = {
+        Resource.TOPIC: list(broker.image.topics),
+        Resource.BROKER: [str(node_id) for node_id in broker.image.brokers],
+        Resource.BROKER_LOGGER: [str(node_id) for node_id in broker.image.brokers],
+        Resource.CLIENT_METRICS: list(broker.image.configs[CLIENT_METRICS_CONFIG]),
+        Resource.GROUP: list(broker.image.configs[GROUP_CONFIG]),
+    }
+    resources = tuple(
+        request.make("ConfigResource", resource_name=name, resource_type=kind.value)
+        for kind in Resource
+        if kind in kinds
+        for name in names[kind]
+    )
+    return request.respond(throttle_time=_ZERO, error_code=ErrorCode.none, config_resources=resources)
