@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import typer
 from confluent_kafka import KafkaException
 
-from tidelog.cli import config, demo, log, topic
+from tidelog.cli import broker, config, demo, log, topic
 from tidelog.cli.consume import consume
 from tidelog.cli.failure import BadWord, Failure, report
 from tidelog.cli.produce import produce
@@ -33,6 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(topic.app, name="topic")
 app.add_typer(config.app, name="config")
+app.add_typer(broker.app, name="broker")
 app.command()(produce)
 app.command()(consume)
 app.add_typer(log.app, name="log")

@@ -33,6 +33,18 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
     console().print(table)
 
 
+def size_text(size: int) -> str:
+    """A number of bytes as people say it; nothing for one that is not known."""
+    if size < 0:
+        return ""
+    amount = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
 def fits_screen(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
     """Whether a table of these would be shown without folding a cell."""
     widths = [
