@@ -52,7 +52,7 @@ def test_a_request_is_answered_when_what_it_waits_for_has_moved(partition: Parti
     assert connection.output == [], "nothing moved since it was last looked at"
     room.on_moved(partition)
     room.wake()
-    assert (connection.output, room.answered, room.count) == ([b"done"], [connection], 0)
+    assert (connection.output, room.answered, room.count) == ([b"done"], [waiter], 0)
 
 
 def test_many_moves_are_one_look(partition: Partition) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from tests.wire.harness import API_VERSIONS, METADATA, request_frame
 from tests.wire.requests import metadata_values
-from tidelog.base.limits import TURN_MS_MAX
 from tidelog.handlers.table import dispatch
 from tidelog.server import serve
 
@@ -25,13 +24,13 @@ def framed(api_key: int, version: int, **values: Any) -> bytes:
 
 def test_a_turn_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The friend asks while the first of many requests is served, and is answered long before the last."""
-    clock_ms = 1_000_000
+    clock_ns = 1_000_000
     order: list[int] = []
 
     async def run() -> None:
         server = serve.Server({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)})
         await server.start()
-        monkeypatch.setattr(serve, "monotonic_ms", lambda: clock_ms)
+        monkeypatch.setattr(serve, "perf_counter_ns", lambda: clock_ns)
         loop = asyncio.get_running_loop()
         all_served = asyncio.Event()
         with (
@@ -39,15 +38,16 @@ def test_a_turn_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.M
             socket.create_connection(("127.0.0.1", server.port)) as friend,
         ):
 
-            def slow_dispatch(broker: Any, connection: Any, frame: memoryview) -> None:
-                nonlocal clock_ms
+            def slow_dispatch(broker: Any, connection: Any, frame: memoryview) -> int:
+                nonlocal clock_ns
                 if not order:
                     friend.sendall(framed(METADATA, 12, **metadata_values(12, [])))
-                clock_ms += TURN_MS_MAX
+                clock_ns += serve.TURN_NS_MAX
                 order.append(int.from_bytes(frame[:2], "big"))
-                dispatch(broker, connection, frame)
+                api_key = dispatch(broker, connection, frame)
                 if len(order) == COUNT + 1:
                     all_served.set()
+                return api_key
 
             monkeypatch.setattr(serve, "dispatch", slow_dispatch)
             asked = framed(API_VERSIONS, 3, client_software_name="x", client_software_version="1")

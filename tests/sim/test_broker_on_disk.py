@@ -110,7 +110,7 @@ def test_a_failed_write_takes_the_directory_offline_and_is_not_acknowledged(
     assert codes(node) == {number: STORAGE}
     assert node.directories[0].failure is not None
     assert os.strerror(code) in node.directories[0].failure
-    assert any("offline" in event for event in node.broker.events)
+    assert any(event.name == "directory offline" for event in node.broker.events)
     assert node.broker.has_failed
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from tidelog.base.config import BrokerSettings, TopicSettings, check_topic_setting
+from tidelog.base.events import Event, warning
 from tidelog.base.files import Directory
 from tidelog.base.limits import RESOLVED_SETTINGS_MAX
 from tidelog.base.setting import InvalidSetting
@@ -26,7 +27,7 @@ from tidelog.log.directory import (
 from tidelog.log.log import Log
 from tidelog.log.recovery import open_log
 from tidelog.log.retention import remove_expired
-from tidelog.replication.partition import Partition, Role
+from tidelog.replication.partition import COUNTERS, Partition, Role
 
 FOREVER_MS = 2**62
 
@@ -68,8 +69,11 @@ class Partitions:
         self._by_topic: dict[str | bytes, list[Partition]] = {}
         self._resolved: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
         self._timed_flush: dict[Partition, None] = {}
-        self._events: list[str] = []
+        self._events: list[Event] = []
         self._strays: list[tuple[Directory, str]] = []
+        self.scanned_size = 0  # what opening logs has read and checked,
+        self.cut_size = 0  # and what of it had to go
+        self.departed = dict.fromkeys(COUNTERS, 0)  # what was counted by partitions that are gone
 
     def of(self, topic: str | bytes) -> list[Partition] | None:
         """The partitions of a topic, by name or by id."""
@@ -133,7 +137,7 @@ class Partitions:
                 check_topic_setting(name, text)
                 usable[name] = text
             except InvalidSetting as problem:
-                self._events.append(f"topic {topic.name}: a setting is left out: {problem}")
+                self._events.append(warning("setting left out", topic=topic.name, problem=str(problem)))
         return usable
 
     def forget_resolved(self) -> None:
@@ -162,8 +166,8 @@ class Partitions:
         except OSError as error:
             raise DirectoryFailed(partition.directory, error) from error
 
-    def take_events(self) -> list[str]:
-        """What opening logs has found, in lines for the operator."""
+    def take_events(self) -> list[Event]:
+        """What opening logs has found."""
         events, self._events = self._events, []
         return events
 
@@ -206,7 +210,9 @@ class Partitions:
             write_topic_id(folder, encode_id(topic.topic_id))
             log.note_replaced(PARTITION_METADATA)
             log.new_in = home.directory  # the first flush makes the folder durable, before it acknowledges
-        self._events += [f"{name}: {problem}" for problem in report.problems]
+        self._events += [warning("log repaired", log=name, problem=problem) for problem in report.problems]
+        self.scanned_size += report.scanned_bytes
+        self.cut_size += report.cut_bytes
         return log
 
     def _home_of(self, name: str, is_new: bool) -> LogDirectory:
@@ -236,6 +242,9 @@ class Partitions:
         return home.directory, name
 
     def forget(self, topic: TopicFacts) -> None:
+        for partition in self._by_topic.get(topic.name, ()):
+            for name in COUNTERS:
+                self.departed[name] += getattr(partition, name)
         self._by_topic.pop(topic.name, None)
         self._by_topic.pop(topic.topic_id, None)
 

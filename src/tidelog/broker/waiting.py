@@ -18,7 +18,7 @@ class Parked:
     """A request in the waiting room; what it waits for is the subclass's. (Not an ABC: `isinstance` with
     one of those costs a microsecond, on the way of every request.)"""
 
-    __slots__ = ("connection", "deadline_ms", "is_gone", "partitions", "slot")
+    __slots__ = ("api_key", "connection", "deadline_ms", "is_gone", "parked_ms", "partitions", "slot")
 
     def __init__(self, deadline_ms: int, partitions: list[Partition]) -> None:
         self.deadline_ms = deadline_ms
@@ -26,6 +26,8 @@ class Parked:
         self.connection: Connection | None = None
         self.slot: Slot | None = None
         self.is_gone = False
+        self.api_key = -1  # with the time of its arrival set by whoever parks it, for the metrics
+        self.parked_ms = 0
 
     def try_finish(self) -> Answer | None:
         """The answer if there is one now; called when one of the partitions has moved."""
@@ -44,8 +46,9 @@ class WaitingRoom:
         self._sequence = 0
         self._moved: dict[Partition, None] = {}
         self.count = 0
+        self.counts: dict[int, int] = {}  # the same by API key
         self.watched_count = 0  # partitions that parked requests wait for, each counted for each request
-        self.answered: list[Connection] = []  # connections that have output because something was woken
+        self.answered: list[Parked] = []  # what has left, answered: its connection has output
 
     @property
     def is_full(self) -> bool:
@@ -55,6 +58,7 @@ class WaitingRoom:
         parked.connection = connection
         parked.slot = connection.hold()
         self.count += 1
+        self.counts[parked.api_key] = self.counts.get(parked.api_key, 0) + 1
         self.watched_count += len(parked.partitions)
         self._sequence += 1
         heappush(self._deadlines, (parked.deadline_ms, self._sequence, parked))
@@ -104,11 +108,12 @@ class WaitingRoom:
         self._forget(parked)
         assert parked.connection is not None and parked.slot is not None
         parked.connection.fill(parked.slot, answer)
-        self.answered.append(parked.connection)
+        self.answered.append(parked)
 
     def _forget(self, parked: Parked) -> None:
         parked.is_gone = True
         self.count -= 1
+        self.counts[parked.api_key] -= 1
         self.watched_count -= len(parked.partitions)
         if len(self._deadlines) > 2 * self.count + _GONE_KEPT_MAX:
             self._deadlines = [entry for entry in self._deadlines if not entry[2].is_gone]

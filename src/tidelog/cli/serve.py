@@ -38,7 +38,7 @@ def serve(words: Sequence[str]) -> int:
         return report(failure)
     # kio imports hypothesis where it is installed, for tests of its own: a fifth of a second at every start.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
-    from tidelog.server.serve import run
+    from tidelog.server.foreground import run
 
     return run(properties)
 

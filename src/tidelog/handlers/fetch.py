@@ -56,6 +56,7 @@ class Reading:
         "_correlation_id",
         "_fetch",
         "_found",
+        "_given",
         "_has_error",
         "_is_cut",
         "_is_full",
@@ -77,6 +78,7 @@ class Reading:
         self._is_full = fetch.session_epoch <= 0
         self._wanted = self._find_wanted()
         self._found: list[tuple[TopicKey, FetchedPartition]] = []
+        self._given: list[tuple[Partition, int]] = []  # partitions with bytes to send
         self._size = 0
         self._has_error = False
         self._is_cut = False
@@ -106,9 +108,11 @@ class Reading:
         left = min(self._fetch.max_bytes, self._broker.settings.number("fetch.max.bytes"))
         for topic, asked, partition in self._wanted:
             fetched = self._read_one(topic, asked, partition, left)
-            if isinstance(fetched.records, FileSlice):
-                left -= fetched.records.size
-                self._size += fetched.records.size
+            if isinstance(fetched.records, FileSlice) and partition is not None:
+                size = fetched.records.size
+                left -= size
+                self._size += size
+                self._given.append((partition, size))
             if fetched.error_code:
                 self._has_error = True
             self._found.append((topic, fetched))
@@ -131,6 +135,7 @@ class Reading:
                 at_least_one=self._size == 0,
             )
         except OSError as failure:
+            partition.failed_read_count += 1
             self._broker.fail_directory(partition.directory, failure)
             return FetchedPartition(asked.index, _STORAGE)
         fetched = FetchedPartition(
@@ -154,6 +159,8 @@ class Reading:
     def encode(self) -> Answer:
         session = self._session
         found = self._found
+        for partition, size in self._given:
+            partition.sent_size += size
         if session is not None:
             found = [
                 (topic, fetched)
@@ -184,6 +191,7 @@ class Reading:
             if isinstance(fetched.records, FileSlice):
                 fetched.records.release()
         self._found = []
+        self._given = []
         self._size = 0
         self._has_error = False
         self._is_cut = False

@@ -74,14 +74,17 @@ def _append(
         return ProducedPartition(index, missing_error(topic, is_known))
     error = partition.error_code or _refuse(partition, request, start, end, acks)
     if error:
+        partition.refused_count += 1
         outcome = ProducedPartition(index, error)
         hint_leader(outcome, partition, request.version >= 10)
         return outcome
     try:
         appended = partition.append(request.data, start, end, broker.now_ms)
     except RefusedBatch as refusal:
+        partition.refused_count += 1
         return ProducedPartition(index, refusal.code, error_message=refusal.reason)
     except OSError as failure:
+        partition.refused_count += 1
         broker.fail_directory(partition.directory, failure)
         return ProducedPartition(index, _STORAGE)
     outcome = ProducedPartition(

@@ -24,6 +24,16 @@ from tidelog.log.log import Appended, FlushJob, Log
 from tidelog.protocol.errors import ErrorCode
 
 READ_COMMITTED = 1
+# What a partition counts since its log was opened, for whoever watches.
+COUNTERS = (
+    "append_count",
+    "record_count",
+    "appended_size",
+    "refused_count",
+    "read_count",
+    "failed_read_count",
+    "sent_size",
+)
 
 _NONE = int(ErrorCode.none)
 _UNKNOWN = int(ErrorCode.unknown_topic_or_partition)
@@ -91,7 +101,6 @@ class Partition:
         self.is_flush_wanted = False
         self._unflushed_count = 0
         self._flush_job: FlushJob | None = None
-        # What went through these doors since the log was opened, for whoever watches.
         self.append_count = 0
         self.record_count = 0
         self.appended_size = 0

@@ -31,6 +31,19 @@ def parse_listener(key: str, text: str) -> Listener:
     return Listener(host.strip("[]"), int(port))
 
 
+def probe_listener_of(settings: BrokerSettings) -> Listener | None:
+    """Where /metrics and /health are served; None if nowhere."""
+    text = settings.text("probe.listener")
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not _is_port(port):
+        raise InvalidSetting(f"probe.listener={text}: expected host:port")
+    listener = Listener(host.strip("[]"), int(port))
+    _check_reach("probe.listener", listener, settings)
+    return listener
+
+
 def _is_port(text: str) -> bool:
     return len(text) <= 5 and text.isascii() and text.isdigit() and int(text) <= 65_535
 
@@ -41,12 +54,16 @@ def listeners_of(settings: BrokerSettings) -> list[Listener]:
         raise InvalidSetting("listeners: at least one address is needed, as PLAINTEXT://127.0.0.1:9092")
     listeners = [parse_listener("listeners", text) for text in texts]
     for listener in listeners:
-        if not is_loopback(listener.host) and not settings.flag("allow.insecure.listeners"):
-            raise InvalidSetting(
-                f"listeners={listener.host or '*'}:{listener.port}: reachable from other machines, without "
-                "encryption or authentication; use 127.0.0.1, or set allow.insecure.listeners=true"
-            )
+        _check_reach("listeners", listener, settings)
     return listeners
+
+
+def _check_reach(key: str, listener: Listener, settings: BrokerSettings) -> None:
+    if not is_loopback(listener.host) and not settings.flag("allow.insecure.listeners"):
+        raise InvalidSetting(
+            f"{key}={listener.host or '*'}:{listener.port}: reachable from other machines, without "
+            "encryption or authentication; use 127.0.0.1, or set allow.insecure.listeners=true"
+        )
 
 
 def is_loopback(host: str) -> bool:
@@ -58,7 +75,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def bind(listener: Listener) -> socket.socket:
+def bind(listener: Listener, key: str = "listeners") -> socket.socket:
     family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -67,7 +84,7 @@ def bind(listener: Listener) -> socket.socket:
     except (OSError, UnicodeError) as error:
         bound.close()
         reason = getattr(error, "strerror", None) or "no such host"
-        raise InvalidSetting(f"listeners={listener.host}:{listener.port}: {reason}") from None
+        raise InvalidSetting(f"{key}={listener.host}:{listener.port}: {reason}") from None
     bound.listen(LISTEN_BACKLOG)
     bound.setblocking(False)
     return bound

@@ -7,22 +7,23 @@ store, and come back as events.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import resource
-import signal
 import socket
-import sys
 import traceback
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from time import perf_counter_ns
 
 from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.config import BrokerSettings
 from tidelog.base.descriptors import Descriptors
+from tidelog.base.events import debug, error, info, warning
 from tidelog.base.files import DirectoryLock, DiskDirectory
 from tidelog.base.limits import (
     ANSWERS_PER_FLUSH,
+    API_KEY_MAX,
     BACKGROUND_THREADS,
     CONNECTIONS_MAX,
     FLUSH_THREADS,
@@ -31,6 +32,7 @@ from tidelog.base.limits import (
     RECEIVE_BUFFER_SIZE,
     TURN_MS_MAX,
 )
+from tidelog.base.metrics import DURATION_BOUNDS_NS, MILLISECOND_NS, SECOND_NS
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker, Removal, StoreFailed
 from tidelog.broker.partitions import Checkpoint
@@ -41,16 +43,20 @@ from tidelog.log.log import FlushJob
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.replication.partition import Partition
-from tidelog.server.listeners import advertised_of, bind, listeners_of
+from tidelog.server.listeners import advertised_of, bind, listeners_of, probe_listener_of
 from tidelog.server.pages import PageProbe
-from tidelog.server.selector import EagerSelector
+from tidelog.server.probe import Probe
+from tidelog.server.report import Report, start_events
 from tidelog.server.stores.embedded import EmbeddedStore
 from tidelog.server.transport import Transport
+from tidelog.server.vitals import Vitals
 
 STORE_FILE = "tidelog-store.sqlite"
 TICK_MS = 100  # or sooner, when somebody's deadline comes
 IDLE_CHECK_MS = 1_000
 ACCEPT_PAUSE_S = 1.0
+TURN_NS_MAX = TURN_MS_MAX * MILLISECOND_NS
+SLOW_NS = 100 * MILLISECOND_NS
 
 
 class StartFailed(Exception):
@@ -60,10 +66,20 @@ class StartFailed(Exception):
 class Server:
     """One broker in this process: `start`, then `stop` (clean) or `abort` (as a crash would)."""
 
-    def __init__(self, properties: Mapping[str, str], log: Callable[[str], None] | None = None) -> None:
+    def __init__(self, properties: Mapping[str, str], write: Callable[[str], None] | None = None) -> None:
         self.settings = BrokerSettings(properties)
         self._listeners = listeners_of(self.settings)
-        self._log = log or (lambda line: None)
+        self._probe_listener = probe_listener_of(self.settings)
+        self.report = Report(
+            write,
+            lambda: self.settings.text("operator.log.level"),
+            self.settings.text("operator.log.format") == "json",
+            wall_ms,
+            monotonic_ms,
+        )
+        self.vitals = Vitals(API_KEY_MAX + 1)
+        self.probe_port = 0
+        self._watcher: Probe | None = None
         self.host = ""
         self.port = 0
         self.node_id = self.settings.number("node.id")
@@ -78,6 +94,8 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._locks: list[DirectoryLock] = []
         self._removals: list[Removal] = []
+        self._submitted_ns: dict[int, int] = {}  # when what the store works on was asked, by ticket
+        self._started_ms = monotonic_ms()
         self._timer: asyncio.TimerHandle | None = None
         self._next_idle_check_ms = 0
         self._next_tick_ms = 0
@@ -92,8 +110,11 @@ class Server:
         descriptors = Descriptors(_descriptor_share())
         directories = [LogDirectory(DiskDirectory(path, descriptors)) for path in self._lock_directories()]
         self._sockets = [bind(listener) for listener in self._listeners]
+        watching = bind(self._probe_listener, "probe.listener") if self._probe_listener else None
         told = advertised_of(self.settings, self._sockets[0].getsockname()[1])
         self.host, self.port = told.host, told.port
+        for event in start_events(self.settings, self._listeners, [each.path for each in directories]):
+            self.report.tell(event)
         self.broker = Broker(self.settings, directories, os.urandom)
         self._store: Store = EmbeddedStore(
             os.path.join(directories[0].path, STORE_FILE),
@@ -101,12 +122,39 @@ class Server:
         )
         self._serving = asyncio.get_running_loop().create_future()
         self._set_time()
+        if watching is not None:
+            await self._watch(watching)
         self.broker.start(self.host, self.port)
         self._settle()
         await self._serving
         for sock in self._sockets:
             self.loop.add_reader(sock.fileno(), self._on_acceptable, sock)
+        self.report.tell(info("ready", address=f"{self.host}:{self.port}", after_ms=self.uptime_ms))
         self._on_tick()
+
+    async def _watch(self, listening: socket.socket) -> None:
+        host, self.probe_port = listening.getsockname()[:2]
+        self._watcher = Probe(self, self.report.tell)
+        await self._watcher.start(listening)
+        self.report.tell(info("probe serves /metrics and /health", address=f"{host}:{self.probe_port}"))
+
+    # What the probe asks.
+
+    @property
+    def uptime_ms(self) -> int:
+        return monotonic_ms() - self._started_ms
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._transports)
+
+    @property
+    def buffered_size(self) -> int:
+        return self._buffered_size
+
+    @property
+    def unsent_size(self) -> int:
+        return sum(transport.unsent_size for transport in self._transports.values())
 
     def _lock_directories(self) -> list[str]:
         paths = [os.path.realpath(path) for path in self.settings.words("log.dirs")]
@@ -141,6 +189,9 @@ class Server:
 
     async def _wind_down(self, clean: bool) -> None:
         self._is_stopping = True
+        self.report.tell(info("stopping", is_clean=clean))
+        if self._watcher is not None:
+            await self._watcher.close()
         if self._timer is not None:
             self._timer.cancel()
         for sock in self._sockets:
@@ -152,9 +203,11 @@ class Server:
         await self.loop.run_in_executor(None, self._threads.shutdown)
         if clean:
             self.broker.stop()
-            self._report()
+            self._tell_events()
         await self.loop.run_in_executor(None, self._store.close)
         self._unlock()
+        self.report.close()
+        self.report.tell(info("stopped", after_ms=self.uptime_ms))
 
     # Sockets.
 
@@ -163,8 +216,8 @@ class Server:
             accepted, address = listening.accept()
         except (BlockingIOError, ConnectionError):
             return
-        except OSError as error:  # out of descriptors: the client waits in the backlog
-            self._log(f"a connection could not be accepted: {error.strerror}")
+        except OSError as failure:  # out of descriptors: the client waits in the backlog
+            self.report.tell(warning("connection not accepted", reason=failure.strerror))
             self.loop.remove_reader(listening.fileno())
             self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
             return
@@ -174,7 +227,11 @@ class Server:
         of_peer = self._peers.get(peer, 0)
         if len(self._transports) >= limit or of_peer >= self.settings.number("max.connections.per.ip"):
             accepted.close()
+            self.vitals.refused_count += 1
+            open_count = len(self._transports)
+            self.report.tell(warning("connection refused", peer=peer, of_peer=of_peer, open=open_count))
             return
+        self.vitals.accepted_count += 1
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for option, key in (
@@ -197,13 +254,20 @@ class Server:
         self._set_time()
         transport.last_active_ms = broker.uptime_ms
         connection = transport.connection
+        times = self.vitals.request_times
+        begun_ns = before_ns = perf_counter_ns()
         try:
             for place, frame in enumerate(frames):
-                is_over = place and monotonic_ms() - broker.uptime_ms >= TURN_MS_MAX
-                if is_over or transport.is_choked:
+                if before_ns - begun_ns >= TURN_NS_MAX or transport.is_choked:
                     transport.keep(frames[place:])
                     break
-                dispatch(broker, connection, frame)
+                api_key = dispatch(broker, connection, frame)
+                now_ns = perf_counter_ns()
+                if api_key >= 0:  # `Histogram.observe`, without the call
+                    histogram = times[api_key]
+                    histogram.counts[bisect_left(DURATION_BOUNDS_NS, now_ns - before_ns)] += 1
+                    histogram.sum += now_ns - before_ns
+                before_ns = now_ns
                 if len(connection.output) >= ANSWERS_PER_FLUSH:
                     transport.flush()
                     if transport.is_closed:
@@ -212,13 +276,18 @@ class Server:
             transport.flush()
             transport.close(str(problem))
         except Exception as bug:
-            transport.close(f"{''.join(traceback.format_exception(bug)).strip()}")
+            transport.close("a request could not be served")
+            self.report.tell(error("request failed", peer=transport.peer, traceback=_trace(bug)))
         else:
             transport.flush()
+        if before_ns - begun_ns >= SLOW_NS:
+            took_ms = (before_ns - begun_ns) // MILLISECOND_NS
+            self.report.tell(debug("slow turn", peer=transport.peer, requests=len(frames), took_ms=took_ms))
         self._settle()
 
     def on_problem(self, transport: Transport, reason: str) -> None:
-        self._log(f"connection from {transport.peer} closed: {reason}")
+        self.vitals.broken_count += 1
+        self.report.tell(warning("connection closed", peer=transport.peer, reason=reason))
 
     def on_closed(self, transport: Transport) -> None:
         del self._transports[transport.connection]
@@ -246,14 +315,18 @@ class Server:
         broker.waiting.wake()
         if broker.waiting.answered:
             answered, broker.waiting.answered = broker.waiting.answered, []
-            for connection in answered:
-                transport = self._transports.get(connection)
+            for parked in answered:
+                waited_ms = broker.uptime_ms - parked.parked_ms
+                self.vitals.request_times[parked.api_key].observe(waited_ms * MILLISECOND_NS)
+                assert parked.connection is not None
+                transport = self._transports.get(parked.connection)
                 if transport is not None:
                     transport.flush()
         if broker.effects:
             effects, broker.effects = broker.effects, []
             for effect in effects:
                 if isinstance(effect, StoreRequest):
+                    self._submitted_ns[effect.ticket] = perf_counter_ns()
                     self._store.submit(effect)
                 elif isinstance(effect, Checkpoint):
                     self._write_checkpoint(effect)
@@ -264,25 +337,26 @@ class Server:
             for partition, job in flushes:
                 self._flush(partition, job)
         if broker.events:
-            self._report()
+            self._tell_events()
         if broker.has_failed and not self.failed.is_set():
             self.failed.set()
         deadline_ms = broker.waiting.first_deadline_ms
         if deadline_ms is not None and deadline_ms < self._next_tick_ms and not self._is_stopping:
             self._tick_in(max(deadline_ms - broker.uptime_ms, 1))
 
-    def _report(self) -> None:
-        for line in self.broker.events:
-            self._log(line)
+    def _tell_events(self) -> None:
+        for event in self.broker.events:
+            self.report.tell(event)
         self.broker.events.clear()
 
     def _flush(self, partition: Partition, job: FlushJob) -> None:
-        def on_done(future: Future[None]) -> None:
-            error = future.exception()
-            assert error is None or isinstance(error, OSError)
-            self.loop.call_soon_threadsafe(self._on_flushed, partition, error)
+        def on_done(future: Future[int]) -> None:
+            failure = future.exception()
+            assert failure is None or isinstance(failure, OSError)
+            took_ns = future.result() if failure is None else 0
+            self.loop.call_soon_threadsafe(self._on_flushed, partition, failure, took_ns)
 
-        self._flushers.submit(job.run).add_done_callback(on_done)
+        self._flushers.submit(_run_timed, job).add_done_callback(on_done)
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """One at a time in each directory: if the last is still being written, the next one will do."""
@@ -302,11 +376,13 @@ class Server:
             self.broker.fail_directory(directory, error)
             self._settle()
 
-    def _on_flushed(self, partition: Partition, error: OSError | None) -> None:
-        if self._is_stopping and error is None:
+    def _on_flushed(self, partition: Partition, failure: OSError | None, took_ns: int) -> None:
+        if self._is_stopping and failure is None:
             return
+        if failure is None:
+            self.vitals.fsync_times.observe(took_ns)
         self._set_time()
-        self.broker.on_flushed(partition, error)  # an error counts also while stopping: no clean stop then
+        self.broker.on_flushed(partition, failure)  # it counts also while stopping: no clean stop then
         if self._is_stopping:
             return
         self._settle()
@@ -320,19 +396,20 @@ class Server:
             self._settle()
 
     def _take_reply(self, reply: StoreReply) -> None:
+        self.vitals.store_times.observe(perf_counter_ns() - self._submitted_ns.pop(reply.ticket))
         try:
             self.broker.on_store_reply(reply)
         except (StoreFailed, ForeignDirectory, InvalidSetting, OSError) as problem:
             self._on_bad_reply(str(problem))
         except Exception as bug:
-            self._on_bad_reply("".join(traceback.format_exception(bug)).strip())
+            self._on_bad_reply(_trace(bug))
         if self.broker.is_serving and not self._serving.done():
             self._serving.set_result(None)
 
     def _on_bad_reply(self, problem: str) -> None:
         """A reply that could not be acted on ends a start, and is told by a broker that serves."""
         if self._serving.done():
-            self._log(f"a change of the store could not be followed: {problem}")
+            self.report.tell(error("store not followed", traceback=problem))
         else:
             self._serving.set_exception(StartFailed(problem))
 
@@ -348,6 +425,9 @@ class Server:
         self._timer = self.loop.call_later(delay_ms / 1_000, self._on_tick)
 
     def _on_tick(self) -> None:
+        if self._timer is not None:
+            late_s = self.loop.time() - self._timer.when()
+            self.vitals.loop_lag.observe(max(int(late_s * SECOND_NS), 0))
         self._set_time()
         self._tick_in(TICK_MS)
         self.broker.tick()
@@ -357,6 +437,8 @@ class Server:
             self._next_idle_check_ms = now_ms + IDLE_CHECK_MS
             self._close_idle(now_ms)
             self._remove_due(now_ms)
+            self.vitals.tick(now_ms)
+            self.report.tick()
 
     def _close_idle(self, now_ms: int) -> None:
         if self._idle_ms < 0:
@@ -374,59 +456,16 @@ class Server:
                 self._threads.submit(removal.directory.remove, name)
 
 
-def run(properties: Mapping[str, str]) -> int:
-    """Serve in the foreground until SIGTERM or SIGINT; the exit code."""
-    try:
-        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(EagerSelector())) as runner:
-            return runner.run(_run(properties))
-    except (InvalidSetting, StartFailed) as problem:
-        print(f"tidelog: {problem}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 0
+def _run_timed(job: FlushJob) -> int:
+    begun_ns = perf_counter_ns()
+    job.run()
+    return perf_counter_ns() - begun_ns
 
 
-async def _run(properties: Mapping[str, str]) -> int:
-    _raise_descriptor_limit()
-    _calm_collector()
-    server = Server(properties, log=lambda line: print(f"tidelog: {line}", file=sys.stderr, flush=True))
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    starting = asyncio.ensure_future(server.start())
-    told = asyncio.ensure_future(stopped.wait())
-    await asyncio.wait([starting, told], return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-        return 0
-    told.cancel()
-    await starting
-    print(f"tidelog ready: broker {server.node_id} at {server.host}:{server.port}", flush=True)
-    waits = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(server.failed.wait())]
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
-    if server.failed.is_set():
-        print("tidelog: every log directory is offline; stopping", file=sys.stderr)
-        await server.abort()
-        return 1
-    await server.stop()
-    return 0
-
-
-def _calm_collector() -> None:
-    """What is loaded by now stays; requests leave no cycles behind, so look for some less often."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+def _trace(bug: Exception) -> str:
+    return "".join(traceback.format_exception(bug)).strip()
 
 
 def _descriptor_share() -> int:
     """How many descriptors the connections may have, and as many again the files of the log."""
     return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OPEN_FILES_RESERVED, 0) // 2
-
-
-def _raise_descriptor_limit() -> None:
-    """A log keeps many files open; take what the system allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -154,6 +154,11 @@ class Transport:
             self._unsent_size += piece.size if isinstance(piece, FileSlice) else len(piece)
 
     @property
+    def unsent_size(self) -> int:
+        """Bytes of answers in memory or in files that the client has yet to take."""
+        return self._unsent_size
+
+    @property
     def is_choked(self) -> bool:
         """The client has too much to take, or to wait for, to be given more."""
         connection = self.connection

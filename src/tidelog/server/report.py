@@ -1,0 +1,162 @@
+"""The operator's log: one line for each fact, on stderr, as text or as JSON.
+
+    2026-11-15T21:00:00.123Z INFO  topic created: topic=tides partitions=3
+    {"time": "2026-11-15T21:00:00.123Z", "level": "info", "event": "topic created", "topic": "tides", …}
+
+**Invariant:** whatever a client sent, a fact is one line of printable characters and of bounded length;
+of one kind of line at most `LINES_PER_WINDOW` are written in `WINDOW_MS`, and then how many were not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+import tidelog
+from tidelog.base.config import BrokerSettings
+from tidelog.base.events import Event, Level, Particular, info, warning
+from tidelog.server.listeners import Listener, is_loopback
+
+LINES_PER_WINDOW = 10
+WINDOW_MS = 10_000
+TEXT_LENGTH_MAX = 256
+TRACEBACK_LENGTH_MAX = 4_096
+ITEMS_MAX = 32
+
+TRACEBACK = "traceback"  # the one particular whose end says more than its beginning
+_MARKS = {Level.DEBUG: "DEBUG", Level.INFO: "INFO ", Level.WARNING: "WARN ", Level.ERROR: "ERROR"}
+
+
+class _Window:
+    """The lines of one kind in the last stretch of time."""
+
+    __slots__ = ("begun_ms", "left_out_count", "level", "written_count")
+
+    def __init__(self, begun_ms: int) -> None:
+        self.begun_ms = begun_ms
+        self.level = Level.INFO
+        self.written_count = 0
+        self.left_out_count = 0
+
+
+class Report:
+    """Writes events. `level` and `format` are asked for each line: an operator may change them."""
+
+    def __init__(
+        self,
+        write: Callable[[str], None] | None,
+        level: Callable[[], str],
+        is_json: bool,
+        wall_ms: Callable[[], int],
+        uptime_ms: Callable[[], int],
+    ) -> None:
+        self._write = write
+        self._level = level
+        self._is_json = is_json
+        self._wall_ms = wall_ms
+        self._uptime_ms = uptime_ms
+        self._windows: dict[str, _Window] = {}
+
+    def takes(self, level: Level) -> bool:
+        """Whether a line of that level would be written: for what is dear to find out."""
+        return self._write is not None and level >= Level[self._level().upper()]
+
+    def tell(self, event: Event) -> None:
+        if not self.takes(event.level):
+            return
+        now_ms = self._uptime_ms()
+        window = self._windows.get(event.name)
+        if window is None or now_ms - window.begun_ms >= WINDOW_MS:
+            self._close(event.name)
+            window = self._windows[event.name] = _Window(now_ms)
+        window.level = max(window.level, event.level)
+        if window.written_count >= LINES_PER_WINDOW:
+            window.left_out_count += 1
+            return
+        window.written_count += 1
+        self._put(event)
+
+    def tick(self) -> None:
+        """Own up to what was left out, once its time is over."""
+        now_ms = self._uptime_ms()
+        for name, window in list(self._windows.items()):
+            if now_ms - window.begun_ms >= WINDOW_MS:
+                self._close(name)
+
+    def close(self) -> None:
+        for name in list(self._windows):
+            self._close(name)
+
+    def _close(self, name: str) -> None:
+        window = self._windows.pop(name, None)
+        if window is not None and window.left_out_count:
+            count = window.left_out_count
+            self._put(Event(window.level, "more like this were left out", {"of": name, "count": count}))
+
+    def _put(self, event: Event) -> None:
+        assert self._write is not None
+        line = as_json if self._is_json else as_text
+        try:
+            self._write(line(event, self._wall_ms()))
+        except OSError:
+            pass  # whoever read the log is gone, and that is no reason to stop serving
+
+
+def start_events(
+    settings: BrokerSettings, listeners: Sequence[Listener], directories: list[str]
+) -> Iterator[Event]:
+    """What an operator wants to read first."""
+    addresses = [f"{listener.host or '*'}:{listener.port}" for listener in listeners]
+    node = settings.number("node.id")
+    yield info(
+        "starting", version=tidelog.__version__, node=node, listeners=addresses, directories=directories
+    )
+    if not all(is_loopback(listener.host) for listener in listeners):
+        problem = "other machines can connect, without encryption or authentication"
+        yield warning("insecure listener", listeners=addresses, problem=problem)
+    idle = settings.idle()
+    if idle:
+        yield info("settings without effect", names=idle)
+
+
+def as_text(event: Event, wall_ms: int) -> str:
+    fields = " ".join(f"{name}={_word(name, value)}" for name, value in event.fields.items())
+    return f"{_time(wall_ms)} {_MARKS[event.level]} {event.name}{': ' if fields else ''}{fields}"
+
+
+def as_json(event: Event, wall_ms: int) -> str:
+    head = {"time": _time(wall_ms), "level": event.level.name.lower(), "event": event.name}
+    said = {name: _bounded(name, value) for name, value in event.fields.items()}
+    return json.dumps(head | said | head)  # first in order, and nobody's to change
+
+
+def _time(wall_ms: int) -> str:
+    moment = datetime.fromtimestamp(wall_ms / 1_000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _word(name: str, value: Particular) -> str:
+    """One word of printable characters: in quotes, with escapes, if it would not be one by itself."""
+    value = _bounded(name, value)
+    if isinstance(value, list):
+        value = ",".join(value)
+    if value is None or isinstance(value, bool | int | float):
+        return json.dumps(value)
+    is_plain = value.isprintable() and not any(mark in value for mark in ' "=\\') and value != ""
+    return value if is_plain else json.dumps(value, ensure_ascii=not value.isprintable())
+
+
+def _bounded(name: str, value: Particular) -> Particular:
+    if isinstance(value, list):
+        shown = [_cut(item) for item in value[:ITEMS_MAX]]
+        return shown if len(value) <= ITEMS_MAX else [*shown, f"… {len(value) - ITEMS_MAX} more"]
+    if not isinstance(value, str):
+        return value
+    if name == TRACEBACK and len(value) > TRACEBACK_LENGTH_MAX:
+        return "…" + value[-TRACEBACK_LENGTH_MAX:]
+    return value if name == TRACEBACK else _cut(value)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= TEXT_LENGTH_MAX else text[:TEXT_LENGTH_MAX] + "…"

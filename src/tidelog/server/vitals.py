@@ -1,0 +1,49 @@
+"""The shell's own numbers: how long requests, fsyncs and store calls took, and how late the loop was.
+
+What the core counts stands on `Partition`, `WaitingRoom` and `Broker`; what it cannot know, because it has
+no clock and no socket, stands here.
+
+**Invariant:** fed on the loop only, by additions; nothing is made or looked up per request.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter, thread_time
+
+from tidelog.base.metrics import RECENT_TURNS, Histogram, Recent
+
+TURN_MS = 60_000  # quantiles and the idle share are of the last five of these
+
+
+class Vitals:
+    def __init__(self, api_key_count: int) -> None:
+        self.request_times = [Histogram() for _ in range(api_key_count)]  # by API key
+        self.fsync_times = Histogram()
+        self.store_times = Histogram()
+        self.loop_lag = Histogram()
+        self.recent_requests = [Recent(times) for times in self.request_times]
+        self.recent_fsyncs = Recent(self.fsync_times)
+        self.accepted_count = 0  # connections, since the start
+        self.refused_count = 0  # for the limits' sake
+        self.broken_count = 0  # closed for a cause that was the client's
+        self._clocks: deque[tuple[float, float]] = deque(maxlen=RECENT_TURNS)
+        self._next_turn_ms = 0
+
+    def tick(self, uptime_ms: int) -> None:
+        """Begin a new stretch of the recent past, if it is time."""
+        if uptime_ms < self._next_turn_ms:
+            return
+        self._next_turn_ms = uptime_ms + TURN_MS
+        self._clocks.append((perf_counter(), thread_time()))
+        for recent in (*self.recent_requests, self.recent_fsyncs):
+            recent.turn()
+
+    @property
+    def idle_share(self) -> float:
+        """How much of the recent past the loop's thread did not use; asked on the loop."""
+        if not self._clocks:
+            return 1.0
+        since, used = self._clocks[0]
+        passed = perf_counter() - since
+        return 1.0 - min(max((thread_time() - used) / passed, 0.0), 1.0) if passed > 0 else 1.0
