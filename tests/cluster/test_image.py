@@ -17,6 +17,7 @@ def facts(image: Image) -> object:
         image.versions,
         image.broker_epoch,
         image.next_producer_id,
+        image.scram,
         image.features_epoch,
         image.feature_levels,
     )

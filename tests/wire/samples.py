@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.wire.harness import (
+    ALTER_SCRAM,
     API_VERSIONS,
+    CREATE_ACLS,
     CREATE_TOPICS,
+    DELETE_ACLS,
     DELETE_TOPICS,
+    DESCRIBE_ACLS,
     DESCRIBE_CLUSTER,
     DESCRIBE_PRODUCERS,
+    DESCRIBE_SCRAM,
     DESCRIBE_TOPIC_PARTITIONS,
     FETCH,
     FIND_COORDINATOR,
@@ -68,6 +73,19 @@ def _values(harness: Harness, api_key: int, version: int) -> dict[str, Any]:
                 "replica_id": -1,
                 "topics": (part.OffsetForLeaderTopic(topic=TOPIC, partitions=(epoch,)),),
             }
+        case 29 | 31:
+            acl = _ANY_ACL | {"operation": 1, "permission_type": 1}
+            return acl | {"filters": (part.DeleteAclsFilter(**acl),) if api_key == DELETE_ACLS else ()}
+        case 30:
+            return {"creations": (part.AclCreation(**_ONE_ACL),)}
+        case 50:
+            return {"users": (part.UserName(name="somebody"),)}
+        case 51:
+            deletion = part.ScramCredentialDeletion(name="nobody", mechanism=1)
+            upsertion = part.ScramCredentialUpsertion(
+                name="somebody", mechanism=1, iterations=4_096, salt=b"salt", salted_password=b"secret"
+            )
+            return {"deletions": (deletion,), "upsertions": (upsertion,)}
         case 57:
             update = part.FeatureUpdateKey(
                 feature="tidelog.version", max_version_level=1, upgrade_type=1, allow_downgrade=False
@@ -83,6 +101,22 @@ def _values(harness: Harness, api_key: int, version: int) -> dict[str, Any]:
             return _SMALL[api_key]
 
 
+_ANY_ACL: dict[str, Any] = {
+    "resource_type_filter": 2,
+    "resource_name_filter": TOPIC,
+    "pattern_type_filter": 3,
+    "principal_filter": None,
+    "host_filter": "*",
+}
+_ONE_ACL: dict[str, Any] = {
+    "resource_type": 2,
+    "resource_name": TOPIC,
+    "resource_pattern_type": 3,
+    "principal": "User:somebody",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
 _SMALL: dict[int, dict[str, Any]] = {
     DESCRIBE_CLUSTER: {
         "include_cluster_authorized_operations": True,
@@ -106,6 +140,11 @@ SAMPLED = (
     CREATE_TOPICS,
     DELETE_TOPICS,
     OFFSET_FOR_LEADER_EPOCH,
+    DESCRIBE_ACLS,
+    CREATE_ACLS,
+    DELETE_ACLS,
+    DESCRIBE_SCRAM,
+    ALTER_SCRAM,
     UPDATE_FEATURES,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TOPIC_PARTITIONS,

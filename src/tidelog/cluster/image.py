@@ -10,6 +10,8 @@
 | `/names/<name>`             | id of the topic that has the name now              | the controller         |
 | `/config/<kind>/<name>`     | key to text; kinds: brokers, client-metrics,       | the controller         |
 |                             | groups. Of brokers a number, or `default` for all  |                        |
+| `/scram/<user>`             | mechanism to iterations, salt, stored_key and      | the controller         |
+|                             | server_key in base64                               |                        |
 | `/topics/<id>`              | name, config                                       | the controller         |
 | `/topics/<id>/<partition>`  | leader, leader_epoch, isr, replicas                | the leader, controller |
 
@@ -35,6 +37,7 @@ NAMES = "/names"
 CONFIG = "/config"
 BROKER_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG = "brokers", "client-metrics", "groups"
 DEFAULT_BROKER = "default"
+SCRAM = "/scram"
 TOPICS = "/topics"
 
 
@@ -98,6 +101,7 @@ class Image:
             CLIENT_METRICS_CONFIG: {},
             GROUP_CONFIG: {},
         }
+        self.scram: dict[str, dict[str, dict[str, Any]]] = {}  # by user and mechanism
         self.broker_epoch = 0
         self.next_producer_id = 0
         self.features_epoch = -1
@@ -139,6 +143,8 @@ class Image:
             self.brokers[node_id] = BrokerFacts(node_id=node_id, **fields)
         elif path.startswith(CONFIG + "/"):
             self.configs[parts[2]][unquote(parts[3])] = fields
+        elif path.startswith(SCRAM + "/"):
+            self.scram[unquote(parts[2])] = fields
         elif path.startswith(TOPICS + "/"):
             self._set_topic(parts, fields, version)
 
@@ -162,6 +168,8 @@ class Image:
             self.brokers.pop(int(parts[3]), None)
         elif path.startswith(CONFIG + "/"):
             self.configs[parts[2]].pop(unquote(parts[3]), None)
+        elif path.startswith(SCRAM + "/"):
+            self.scram.pop(unquote(parts[2]), None)
         elif path.startswith(TOPICS + "/"):
             topic = self.topics_by_id.get(bytes.fromhex(parts[2]))
             if topic is not None and len(parts) == 4:

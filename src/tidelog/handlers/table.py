@@ -32,6 +32,13 @@ from tidelog.handlers.fetch import handle_fetch
 from tidelog.handlers.offsets import handle_list_offsets, handle_offset_for_leader_epoch
 from tidelog.handlers.produce import handle_produce
 from tidelog.handlers.request import Handler, Request, Result
+from tidelog.handlers.security import (
+    handle_alter_user_scram_credentials,
+    handle_create_acls,
+    handle_delete_acls,
+    handle_describe_acls,
+    handle_describe_user_scram_credentials,
+)
 from tidelog.handlers.topics import handle_create_topics, handle_delete_topics
 from tidelog.handlers.transactions import handle_init_producer_id
 from tidelog.protocol import wire
@@ -100,9 +107,14 @@ APIS = (
     Api(20, 1, 6, 4, handle_delete_topics),
     Api(22, 0, 5, 2, handle_init_producer_id),
     Api(23, 2, 4, 4, handle_offset_for_leader_epoch),
+    Api(29, 1, 3, 2, handle_describe_acls),
+    Api(30, 1, 3, 2, handle_create_acls),
+    Api(31, 1, 3, 2, handle_delete_acls),
     Api(32, 1, 4, 4, handle_describe_configs),
     Api(33, 0, 2, 2, handle_alter_configs),
     Api(44, 0, 1, 1, handle_incremental_alter_configs),
+    Api(50, 0, 0, 0, handle_describe_user_scram_credentials),
+    Api(51, 0, 0, 0, handle_alter_user_scram_credentials),
     Api(57, 0, 2, 0, handle_update_features),
     Api(60, 0, 2, 0, handle_describe_cluster),
     Api(61, 0, 0, 0, handle_describe_producers),
