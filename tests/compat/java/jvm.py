@@ -1,0 +1,95 @@
+"""A JVM with Kafka's Java clients and tools in it, which answers one call after the other.
+
+Starting a JVM and loading Kafka's classes costs a second or two, so one serves all tests of a worker. The
+Java half is in `src/`; it is compiled for the run, by the compiler in the same Java.
+
+**Invariant:** no JVM outlives its `with` block.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.peers.kafka import fetch_jars, find_java
+from bench.peers.process import PeerMissing
+
+from tests.compat.client import Refused
+
+SOURCES = Path(__file__).parent / "src"
+COMPILER = "jdk.compiler"
+LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One run of a command line tool."""
+
+    status: int
+    output: str
+    errors: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.output.splitlines()
+
+
+class Jvm:
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def call(self, name: str, **arguments: Any) -> Any:
+        """One call of the Java half. Raises `Refused` where the broker said no."""
+        calls, answers = self._process.stdin, self._process.stdout
+        assert calls is not None and answers is not None
+        calls.write(json.dumps({"call": name, **arguments}) + "\n")
+        calls.flush()
+        line = answers.readline()
+        assert line, f"the JVM is gone: {self._log.read_text()[-2000:]}"
+        answer = json.loads(line)
+        if "refused" in answer:
+            raise Refused(answer["refused"], answer["said"])
+        assert "failed" not in answer, answer["failed"]
+        return answer["result"]
+
+    def tool(self, main: str, *arguments: str, text: str = "") -> Ran:
+        """Runs a command line tool to its end."""
+        return Ran(**self.call("tool", main=main, arguments=arguments, input=text))
+
+
+@contextmanager
+def running_jvm(folder: Path) -> Iterator[Jvm]:
+    """Compiles the Java half into `folder` and runs it. Raises `PeerMissing` without a Java compiler."""
+    java, classpath = find_java(), ":".join(str(jar) for jar in sorted(fetch_jars().glob("*.jar")))
+    _compile(java, classpath, folder)
+    log = folder / "stderr"
+    command = [java, *LIGHT, "-cp", f"{folder}:{classpath}", "Driver"]
+    with (
+        log.open("w") as stderr,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, encoding="utf-8"
+        ) as process,
+    ):
+        try:
+            yield Jvm(process, log)
+        finally:
+            process.kill()
+
+
+def _compile(java: str, classpath: str, folder: Path) -> None:
+    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True).stdout
+    if COMPILER not in modules:
+        raise PeerMissing(
+            f"the Java client's tests are compiled here, and {java} has no compiler: install a JDK"
+        )
+    options = ["-proc:none", "-Xlint:all,-serial", "-Werror", "-d", str(folder), "-cp", classpath]
+    command = [java, LIGHT[0], "-m", f"{COMPILER}/com.sun.tools.javac.Main", *options]
+    command += [str(source) for source in sorted(SOURCES.glob("*.java"))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
