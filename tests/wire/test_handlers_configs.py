@@ -114,7 +114,7 @@ def test_a_type_that_there_is_not_spoils_the_whole_request(harness: Harness) -> 
 
 def test_topics_that_set_the_same_are_encoded_once_and_told_apart(harness: Harness) -> None:
     for name in ("a", "b", "c"):
-        harness.create_topic(name, **({"retention_ms": "5"} if name == "b" else {}))
+        harness.create_topic(name, 1, **({"retention_ms": "5"} if name == "b" else {}))
     found = describe(harness, 4, (TOPIC, "a"), (TOPIC, "b"), (TOPIC, "c"))
     assert [result.resource_name for result in found] == ["a", "b", "c"]
     assert [rows(result)["retention.ms"].value for result in found] == ["604800000", "5", "604800000"]

@@ -66,6 +66,7 @@ class Interval:
         return True
 
 
+TRIMS_KEPT_MS = 1_000  # how long a deletion of records may be known to memory alone
 _LOGGER_LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
 Effect = StoreRequest | Removal | Checkpoint
 OnOutcome = Callable[[Outcome], None]
@@ -94,6 +95,7 @@ class Broker:
         # Requests served, by API key and version, as `key << API_VERSION_BITS | version`.
         self.served_counts = [0] * (API_KEY_MAX + 1 << API_VERSION_BITS)
         self.logger_override: str | None = None
+        self.wants_checkpoint = False  # what was deleted must stay so
         self._facts = BrokerFacts(self.node_id, "", 0, settings.text("broker.rack"), 0)
         self._was_clean = False
         self._tickets = 0
@@ -102,6 +104,7 @@ class Broker:
         self._producer_id_waiters: list[Callable[[int | None], None]] = []
         self._retention = Interval(settings.number("log.retention.check.interval.ms"))
         self._checkpoints = Interval(settings.number("log.flush.offset.checkpoint.interval.ms"))
+        self._trims = Interval(TRIMS_KEPT_MS)
         self._expiry = Interval(settings.number("producer.id.expiration.check.interval.ms"))
 
     @property
@@ -255,8 +258,10 @@ class Broker:
         """Add partitions to a topic, with those replicas."""
 
         def on_grown(outcome: Outcome) -> None:
-            if isinstance(outcome, Done) and not self._open_topic(self.image.topics[topic.name], True):
-                outcome = Unknown(f"the folders of topic {topic.name} could not be made")
+            if isinstance(outcome, Done):
+                self.events.append(info("topic grown", topic=topic.name, added=len(added)))
+                if not self._open_topic(self.image.topics[topic.name], True):
+                    outcome = Unknown(f"the folders of topic {topic.name} could not be made")
             then(outcome)
 
         self.change(controller.decide_growth(topic, added), on_grown)
@@ -359,7 +364,8 @@ class Broker:
             self._apply_retention()
         if self._expiry.is_over(self.uptime_ms):
             self.partitions.expire_producers(self.now_ms)
-        if self._checkpoints.is_over(self.uptime_ms):
+        is_wanted = self.wants_checkpoint and self._trims.is_over(self.uptime_ms)
+        if self._checkpoints.is_over(self.uptime_ms) or is_wanted:
             self._write_checkpoints()
 
     def _apply_retention(self) -> None:
@@ -374,6 +380,7 @@ class Broker:
                 self.effects.append(Removal(partition.log.directory, names, due_ms))
 
     def _write_checkpoints(self) -> None:
+        self.wants_checkpoint = False
         working = [directory for directory in self.partitions.directories if directory.failure is None]
         self.effects += [self.partitions.checkpoint(directory) for directory in working]
 

@@ -29,6 +29,12 @@ from tidelog.handlers.describe import (
 )
 from tidelog.handlers.features import features_told, handle_update_features
 from tidelog.handlers.fetch import handle_fetch
+from tidelog.handlers.growth import (
+    handle_create_partitions,
+    handle_delete_records,
+    handle_elect_leaders,
+    handle_list_partition_reassignments,
+)
 from tidelog.handlers.offsets import handle_list_offsets, handle_offset_for_leader_epoch
 from tidelog.handlers.produce import handle_produce
 from tidelog.handlers.request import Handler, Request, Result
@@ -105,6 +111,7 @@ APIS = (
     Api(18, 0, 4, 3, handle_api_versions),
     Api(19, 2, 7, 5, handle_create_topics),
     Api(20, 1, 6, 4, handle_delete_topics),
+    Api(21, 0, 2, 2, handle_delete_records),
     Api(22, 0, 5, 2, handle_init_producer_id),
     Api(23, 2, 4, 4, handle_offset_for_leader_epoch),
     Api(29, 1, 3, 2, handle_describe_acls),
@@ -112,9 +119,12 @@ APIS = (
     Api(31, 1, 3, 2, handle_delete_acls),
     Api(32, 1, 4, 4, handle_describe_configs),
     Api(33, 0, 2, 2, handle_alter_configs),
+    Api(37, 0, 3, 2, handle_create_partitions),
+    Api(43, 0, 2, 2, handle_elect_leaders),
     Api(44, 0, 1, 1, handle_incremental_alter_configs),
     Api(50, 0, 0, 0, handle_describe_user_scram_credentials),
     Api(51, 0, 0, 0, handle_alter_user_scram_credentials),
+    Api(46, 0, 0, 0, handle_list_partition_reassignments),
     Api(57, 0, 2, 0, handle_update_features),
     Api(60, 0, 2, 0, handle_describe_cluster),
     Api(61, 0, 0, 0, handle_describe_producers),

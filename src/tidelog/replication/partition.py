@@ -140,6 +140,11 @@ class Partition:
         if self.role is Role.LEADER:
             self.maybe_advance()
 
+    def trim(self, offset: int) -> None:
+        """Records below `offset` are gone for readers; their segments go when retention next looks."""
+        assert offset <= self.high_watermark
+        self.log.advance_start(offset)
+
     def check_epoch(self, current_leader_epoch: int) -> int:
         """The error for a client that believes in another leadership, or none (KIP-320)."""
         if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:

@@ -1,0 +1,227 @@
+"""CreatePartitions, DeleteRecords, ElectLeaders and ListPartitionReassignments: topics as they change.
+
+**Invariant:** a partition is in the store before a client hears of it; a record that was deleted is not
+read again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from tidelog.base.limits import PARTITIONS_CREATED_MAX
+from tidelog.broker.broker import Broker
+from tidelog.cluster.image import TopicFacts
+from tidelog.cluster.placement import place
+from tidelog.cluster.store import Done, Outcome, Refused
+from tidelog.handlers.gathering import Gathering, deadline_of
+from tidelog.handlers.names import is_internal
+from tidelog.handlers.request import MESSAGE_LENGTH_MAX, NO_THROTTLE, Request, Result
+from tidelog.handlers.resources import Problem
+from tidelog.protocol.errors import ErrorCode
+from tidelog.replication.partition import Partition, Role
+
+HIGH_WATERMARK = -1
+PREFERRED, UNCLEAN = 0, 1
+_LATE = Problem(ErrorCode.request_timed_out, "The store has not answered in time.")
+_FINE = Problem(ErrorCode.none, "")
+
+
+def handle_create_partitions(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: topics grow to the number asked for, never shrink; the answer waits for the store.
+
+    *Versions*: 2 is flexible; 3 knows of quotas.
+    """
+    asked = request.decode()
+    counts = Counter(topic.name for topic in asked.topics)
+    topics = list({topic.name: topic for topic in asked.topics}.values())
+
+    def answer(problems: list[Problem]) -> bytes:
+        results = tuple(
+            request.make(
+                "CreatePartitionsTopicResult",
+                name=topic.name,
+                error_code=problem.error,
+                error_message=problem.message[:MESSAGE_LENGTH_MAX] or None,
+            )
+            for topic, problem in zip(topics, problems, strict=True)
+        )
+        return request.respond(throttle_time=NO_THROTTLE, results=results)
+
+    gathering = Gathering(broker, deadline_of(broker, asked.timeout), len(topics), _LATE, answer)
+    for position, topic in enumerate(topics):
+        if counts[topic.name] > 1:
+            gathering.put(position, Problem(ErrorCode.invalid_request, "Duplicate topic name."))
+        else:
+            _grow(broker, topic, asked.validate_only, gathering, position)
+    return gathering.result()
+
+
+def _grow(
+    broker: Broker, asked: Any, validate_only: bool, gathering: Gathering[Problem], position: int
+) -> None:
+    topic = broker.image.topics.get(asked.name)
+    if topic is None:
+        gathering.put(position, Problem(ErrorCode.unknown_topic_or_partition, ""))
+        return
+    added = _added(broker, topic, asked)
+    if isinstance(added, Problem) or validate_only:
+        gathering.put(position, added if isinstance(added, Problem) else _FINE)
+        return
+
+    def on_outcome(outcome: Outcome) -> None:
+        if isinstance(outcome, Refused):  # somebody changed the topic meanwhile: look again
+            _grow(broker, asked, validate_only, gathering, position)
+        elif isinstance(outcome, Done):
+            gathering.put(position, _FINE)
+        else:
+            lost = f"The store's answer was lost: {outcome}"
+            gathering.put(position, Problem(ErrorCode.request_timed_out, lost))
+
+    broker.grow_topic(topic, added, on_outcome)
+
+
+def _added(broker: Broker, topic: TopicFacts, asked: Any) -> list[list[int]] | Problem:
+    """The replicas of the partitions to add."""
+    present = len(topic.partitions)
+    count = asked.count - present
+    if count == 0:
+        return Problem(ErrorCode.invalid_partitions, f"Topic already has {present} partition(s).")
+    if count < 0:
+        reason = f"The topic {topic.name} currently has {present} partition(s); {asked.count} is no increase."
+        return Problem(ErrorCode.invalid_partitions, reason)
+    if count > PARTITIONS_CREATED_MAX:
+        reason = f"More than {PARTITIONS_CREATED_MAX} partitions in one request are not created."
+        return Problem(ErrorCode.policy_violation, reason)
+    replica_count = len(topic.partitions[0].replicas)
+    if asked.assignments is None:
+        return place(count, replica_count, list(broker.image.brokers), present)
+    assigned = [list(assignment.broker_ids) for assignment in asked.assignments]
+    reason_or_none = _assignment_problem(broker, assigned, count, replica_count)
+    return Problem(ErrorCode.invalid_replica_assignment, reason_or_none) if reason_or_none else assigned
+
+
+def _assignment_problem(
+    broker: Broker, assigned: list[list[int]], count: int, replica_count: int
+) -> str | None:
+    if len(assigned) != count:
+        return f"{count} partition(s) are to be added, but {len(assigned)} assignment(s) were given."
+    for replicas in assigned:
+        unknown = [node_id for node_id in replicas if node_id not in broker.image.brokers]
+        if unknown:
+            return f"The assignment names broker {unknown[0]}, but no such broker is registered."
+        if len({*replicas}) != len(replicas) or len(replicas) != replica_count:
+            return f"An assignment needs {replica_count} different broker(s), {replicas} was given."
+    return None
+
+
+def handle_delete_records(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the log of a partition begins at the offset given from now on; -1 is its high watermark.
+
+    *Versions*: 2 is flexible.
+    """
+    asked = request.decode()
+    offsets: dict[str, dict[int, int]] = {}
+    for topic in asked.topics:
+        for ask in topic.partitions:  # of several offsets for a partition the last one counts
+            offsets.setdefault(topic.name, {})[ask.partition_index] = ask.offset
+    topics = tuple(
+        request.make(
+            "DeleteRecordsTopicResult",
+            name=name,
+            partitions=tuple(
+                _delete_records(broker, request, name, index, wanted[index]) for index in wanted
+            ),
+        )
+        for name, wanted in offsets.items()
+    )
+    return request.respond(throttle_time=NO_THROTTLE, topics=topics)
+
+
+def _delete_records(broker: Broker, request: Request, topic: str, index: int, offset: int) -> Any:
+    partitions = broker.partitions.of(topic) or []
+    partition = partitions[index] if 0 <= index < len(partitions) else None
+    error = ErrorCode.unknown_topic_or_partition
+    if is_internal(topic):
+        error = ErrorCode.invalid_topic_exception
+    elif partition is not None:
+        error = _trim(broker, partition, offset)
+    low_watermark = partition.log.start_offset if partition is not None and not error else -1
+    return request.make(
+        "DeleteRecordsPartitionResult", partition_index=index, low_watermark=low_watermark, error_code=error
+    )
+
+
+def _trim(broker: Broker, partition: Partition, offset: int) -> ErrorCode:
+    if partition.error_code:
+        return ErrorCode(partition.error_code)
+    if not partition.log.settings.is_deleted:
+        return ErrorCode.policy_violation
+    if not HIGH_WATERMARK <= offset <= partition.high_watermark:
+        return ErrorCode.offset_out_of_range
+    try:
+        partition.trim(partition.high_watermark if offset == HIGH_WATERMARK else offset)
+    except OSError as failure:
+        broker.fail_directory(partition.directory, failure)
+        return ErrorCode.kafka_storage_error
+    broker.wants_checkpoint = True
+    broker.waiting.on_moved(partition)
+    return ErrorCode.none
+
+
+def handle_elect_leaders(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: a replica that is alone leads already, or cannot.
+
+    *Versions*: 1 adds the type of election; 2 is flexible.
+    """
+    asked = request.decode()
+    kind = getattr(asked, "election_type", PREFERRED)
+    is_known = kind in (PREFERRED, UNCLEAN)
+    wanted = asked.topic_partitions
+    if wanted is None:
+        results = [(name, ()) for name in broker.image.topics] if is_known else []
+    else:
+        results = [
+            (topic.topic, tuple(_elect(broker, request, kind, topic.topic, i) for i in topic.partitions))
+            for topic in wanted
+        ]
+    return request.respond(
+        throttle_time=NO_THROTTLE,
+        error_code=ErrorCode.none if is_known else ErrorCode.invalid_request,
+        replica_election_results=tuple(
+            request.make("ReplicaElectionResult", topic=name, partition_result=parts)
+            for name, parts in results
+        ),
+    )
+
+
+def _elect(broker: Broker, request: Request, kind: int, topic: str, index: int) -> Any:
+    problem = _election_problem(broker, kind, topic, index)
+    return request.make(
+        "PartitionResult", partition_id=index, error_code=problem.error, error_message=problem.message
+    )
+
+
+def _election_problem(broker: Broker, kind: int, topic: str, index: int) -> Problem:
+    if kind not in (PREFERRED, UNCLEAN):
+        return Problem(ErrorCode.invalid_request, f"Unknown election type {kind}")
+    partitions = broker.partitions.of(topic)
+    if partitions is None or not 0 <= index < len(partitions):
+        what = f"topic as {topic}" if partitions is None else f"partition as {topic}-{index}"
+        return Problem(ErrorCode.unknown_topic_or_partition, f"No such {what}"[:MESSAGE_LENGTH_MAX])
+    if partitions[index].role is Role.OFFLINE:
+        error = (
+            ErrorCode.preferred_leader_not_available
+            if kind == PREFERRED
+            else ErrorCode.eligible_leaders_not_available
+        )
+        return Problem(error, "The only replica is in a log directory that is offline.")
+    return Problem(ErrorCode.election_not_needed, "Leader election not needed for topic partition.")
+
+
+def handle_list_partition_reassignments(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: a broker on its own moves no replicas to others, so none is under way."""
+    request.decode()
+    return request.respond(
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message=None, topics=()
+    )
