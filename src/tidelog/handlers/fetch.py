@@ -56,7 +56,6 @@ class Reading:
         "_correlation_id",
         "_fetch",
         "_found",
-        "_given",
         "_has_error",
         "_is_cut",
         "_is_full",
@@ -78,7 +77,6 @@ class Reading:
         self._is_full = fetch.session_epoch <= 0
         self._wanted = self._find_wanted()
         self._found: list[tuple[TopicKey, FetchedPartition]] = []
-        self._given: list[tuple[Partition, int]] = []  # partitions with bytes to send
         self._size = 0
         self._has_error = False
         self._is_cut = False
@@ -108,11 +106,9 @@ class Reading:
         left = min(self._fetch.max_bytes, self._broker.settings.number("fetch.max.bytes"))
         for topic, asked, partition in self._wanted:
             fetched = self._read_one(topic, asked, partition, left)
-            if isinstance(fetched.records, FileSlice) and partition is not None:
-                size = fetched.records.size
-                left -= size
-                self._size += size
-                self._given.append((partition, size))
+            if isinstance(fetched.records, FileSlice):
+                left -= fetched.records.size
+                self._size += fetched.records.size
             if fetched.error_code:
                 self._has_error = True
             self._found.append((topic, fetched))
@@ -159,8 +155,8 @@ class Reading:
     def encode(self) -> Answer:
         session = self._session
         found = self._found
-        for partition, size in self._given:
-            partition.sent_size += size
+        if self._size:
+            self._count_sent()
         if session is not None:
             found = [
                 (topic, fetched)
@@ -177,6 +173,11 @@ class Reading:
         session_id = session.session_id if session is not None else 0
         return encode_fetch(self._version, self._correlation_id, 0, 0, session_id, topics, endpoints)
 
+    def _count_sent(self) -> None:
+        for (_, _, partition), (_, fetched) in zip(self._wanted, self._found, strict=True):
+            if partition is not None and isinstance(fetched.records, FileSlice):
+                partition.sent_size += fetched.records.size
+
     def _note(self, session: FetchSession, topic: TopicKey, fetched: FetchedPartition) -> bool:
         known: SessionPartition | None = session.partitions.get((topic, fetched.index))
         if known is None:
@@ -191,7 +192,6 @@ class Reading:
             if isinstance(fetched.records, FileSlice):
                 fetched.records.release()
         self._found = []
-        self._given = []
         self._size = 0
         self._has_error = False
         self._is_cut = False

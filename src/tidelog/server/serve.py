@@ -14,7 +14,7 @@ import traceback
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from time import perf_counter_ns
+from time import monotonic_ns, time_ns
 
 from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.config import BrokerSettings
@@ -34,7 +34,7 @@ from tidelog.base.limits import (
 )
 from tidelog.base.metrics import DURATION_BOUNDS_NS, MILLISECOND_NS, SECOND_NS
 from tidelog.base.setting import InvalidSetting
-from tidelog.broker.broker import Broker, Removal, StoreFailed
+from tidelog.broker.broker import Broker, CopyRequest, Removal, StoreFailed
 from tidelog.broker.partitions import Checkpoint
 from tidelog.cluster.store import Store, StoreReply, StoreRequest
 from tidelog.handlers.table import dispatch
@@ -251,18 +251,18 @@ class Server:
 
     def on_frames(self, transport: Transport, frames: list[memoryview]) -> None:
         broker = self.broker
-        self._set_time()
+        begun_ns = before_ns = monotonic_ns()
+        broker.set_time(time_ns() // MILLISECOND_NS, begun_ns // MILLISECOND_NS)
         transport.last_active_ms = broker.uptime_ms
         connection = transport.connection
         times = self.vitals.request_times
-        begun_ns = before_ns = perf_counter_ns()
         try:
             for place, frame in enumerate(frames):
                 if before_ns - begun_ns >= TURN_NS_MAX or transport.is_choked:
                     transport.keep(frames[place:])
                     break
                 api_key = dispatch(broker, connection, frame)
-                now_ns = perf_counter_ns()
+                now_ns = monotonic_ns()
                 if api_key >= 0:  # `Histogram.observe`, without the call
                     histogram = times[api_key]
                     histogram.counts[bisect_left(DURATION_BOUNDS_NS, now_ns - before_ns)] += 1
@@ -326,10 +326,12 @@ class Server:
             effects, broker.effects = broker.effects, []
             for effect in effects:
                 if isinstance(effect, StoreRequest):
-                    self._submitted_ns[effect.ticket] = perf_counter_ns()
+                    self._submitted_ns[effect.ticket] = monotonic_ns()
                     self._store.submit(effect)
                 elif isinstance(effect, Checkpoint):
                     self._write_checkpoint(effect)
+                elif isinstance(effect, CopyRequest):
+                    self._copy(effect)
                 else:
                     self._removals.append(effect)
         if broker.flushes:
@@ -357,6 +359,20 @@ class Server:
             self.loop.call_soon_threadsafe(self._on_flushed, partition, failure, took_ns)
 
         self._flushers.submit(_run_timed, job).add_done_callback(on_done)
+
+    def _copy(self, request: CopyRequest) -> None:
+        def on_done(future: Future[None]) -> None:
+            failure = future.exception()
+            assert failure is None or isinstance(failure, OSError)
+            self.loop.call_soon_threadsafe(self._on_copied, request, failure)
+
+        self._threads.submit(request.copy.run).add_done_callback(on_done)
+
+    def _on_copied(self, request: CopyRequest, failure: OSError | None) -> None:
+        if not self._is_stopping:
+            self._set_time()
+            self.broker.on_copied(request.move, failure)
+            self._settle()
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
         """One at a time in each directory: if the last is still being written, the next one will do."""
@@ -396,7 +412,7 @@ class Server:
             self._settle()
 
     def _take_reply(self, reply: StoreReply) -> None:
-        self.vitals.store_times.observe(perf_counter_ns() - self._submitted_ns.pop(reply.ticket))
+        self.vitals.store_times.observe(monotonic_ns() - self._submitted_ns.pop(reply.ticket))
         try:
             self.broker.on_store_reply(reply)
         except (StoreFailed, ForeignDirectory, InvalidSetting, OSError) as problem:
@@ -457,9 +473,9 @@ class Server:
 
 
 def _run_timed(job: FlushJob) -> int:
-    begun_ns = perf_counter_ns()
+    begun_ns = monotonic_ns()
     job.run()
-    return perf_counter_ns() - begun_ns
+    return monotonic_ns() - begun_ns
 
 
 def _trace(bug: Exception) -> str:
