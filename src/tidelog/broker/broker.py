@@ -9,6 +9,7 @@ random bytes come from the `entropy` it passes.
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from errno import EMFILE, ENFILE
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from tidelog.base.config import BrokerSettings, broker_setting
 from tidelog.base.events import Event, error, info, warning
 from tidelog.base.files import Directory
-from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS
+from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FLUSHES_MAX, RETENTION_SLICE
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.partitions import Checkpoint, Partitions
 from tidelog.broker.sessions import FetchSessions
@@ -90,6 +91,9 @@ class Broker:
         self.partitions = Partitions(self.node_id, settings, directories)
         self.effects: list[Effect] = []
         self.flushes: list[tuple[Partition, FlushJob]] = []
+        self._flushing_count = 0
+        self._flush_queue: OrderedDict[Partition, None] = OrderedDict()  # whose flush waits for others' end
+        self._retention_queue: deque[Partition] = deque()  # partitions that retention has yet to look at
         self.is_serving = False
         self.events: list[Event] = []  # for the operator
         # Requests served, by API key and version, as `key << API_VERSION_BITS | version`.
@@ -285,7 +289,8 @@ class Broker:
                 self.fail_directory(partition.directory, error)
             self.waiting.on_moved(partition)
         self.partitions.forget(topic)
-        self._write_checkpoints()  # a topic of that name that is made next must not inherit its offsets
+        # Soon: a topic of that name that is made next must not inherit its offsets. Once for all that go now.
+        self.wants_checkpoint = True
 
     # Producer ids, taken from the store a block at a time.
 
@@ -316,24 +321,37 @@ class Broker:
     # Flushing: jobs out, results in.
 
     def maybe_flush(self, partition: Partition) -> None:
+        """Begin a flush if one is wanted; if many are under way, when one of them has ended. Each keeps its
+        files open, and after a crash every partition wants one."""
+        if self._flushing_count >= FLUSHES_MAX:
+            self._flush_queue[partition] = None
+            return
         try:
             job = partition.begin_flush()
         except OSError as error:
             self.fail_directory(partition.directory, error)
+            self._flush_queue[partition] = None  # unless it is offline now, it is tried again
             return
         if job is not None:
+            self._flushing_count += 1
             self.flushes.append((partition, job))
+
+    def _begin_queued_flushes(self) -> None:
+        for _ in range(min(FLUSHES_MAX - self._flushing_count, len(self._flush_queue))):
+            self.maybe_flush(self._flush_queue.popitem(last=False)[0])
 
     def on_flushed(self, partition: Partition, error: OSError | None) -> None:
         """An fsync has ended. If it failed, nothing it covered is ever acknowledged (L10)."""
+        self._flushing_count -= 1
         # A topic's folder is renamed when it is deleted; an fsync that no longer finds it says nothing.
         if error is not None and partition.role is not Role.DELETED:
             self.fail_directory(partition.directory, error)
-            return
-        partition.on_flushed(self.now_ms)
-        self.waiting.on_moved(partition)
-        if partition.role is Role.LEADER:
-            self.maybe_flush(partition)
+        else:
+            partition.on_flushed(self.now_ms)
+            self.waiting.on_moved(partition)
+            if partition.role is Role.LEADER:
+                self.maybe_flush(partition)
+        self._begin_queued_flushes()
 
     def fail_directory(self, directory: LogDirectory, failure: OSError) -> None:
         """Take a log directory offline for good, with everything in it."""
@@ -360,8 +378,10 @@ class Broker:
         self.partitions.mark_overdue_flushes(self.now_ms)
         for partition in self.partitions.wanting_flush():
             self.maybe_flush(partition)
-        if self._retention.is_over(self.uptime_ms):
-            self._apply_retention()
+        self._begin_queued_flushes()
+        if self._retention.is_over(self.uptime_ms) and not self._retention_queue:
+            self._retention_queue.extend(self.partitions.all())
+        self._apply_retention()
         if self._expiry.is_over(self.uptime_ms):
             self.partitions.expire_producers(self.now_ms)
         is_wanted = self.wants_checkpoint and self._trims.is_over(self.uptime_ms)
@@ -369,7 +389,9 @@ class Broker:
             self._write_checkpoints()
 
     def _apply_retention(self) -> None:
-        for partition in self.partitions.all():
+        """To some of the partitions that are due: all at once would take too long where there are many."""
+        for _ in range(min(RETENTION_SLICE, len(self._retention_queue))):
+            partition = self._retention_queue.popleft()
             try:
                 names = self.partitions.remove_expired(partition, self.now_ms)
             except OSError as error:

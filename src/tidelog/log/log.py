@@ -53,8 +53,7 @@ class FlushJob:
         self.replaced_count = replaced_count
         self._files = files
         self._directories = directories
-        for file in files:
-            file.pin()
+        pin_all(files)
 
     def run(self) -> None:
         """On a thread of the shell. Raises OSError if anything is not durable; never tried again (L10)."""
@@ -66,6 +65,17 @@ class FlushJob:
     def release(self) -> None:
         for file in self._files:
             file.unpin()
+
+
+def pin_all(files: list[File]) -> None:
+    """All of them or, if one cannot be opened, none."""
+    for place, file in enumerate(files):
+        try:
+            file.pin()
+        except OSError:
+            for pinned in files[:place]:
+                pinned.unpin()
+            raise
 
 
 class Log:
@@ -295,8 +305,8 @@ class Log:
         directories = [self.directory] if self.has_new_files or replaced or is_last else []
         if self.new_in is not None:
             directories.append(self.new_in)
-        self.has_new_files = False
         job = FlushJob(self.end_offset, files + replaced, directories, len(self._unsynced_names))
+        self.has_new_files = False
         for file in replaced:
             file.close()
         return job

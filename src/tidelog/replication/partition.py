@@ -221,9 +221,9 @@ class Partition:
         """The next fsync, unless one is under way: whoever comes meanwhile shares the one after it (L6)."""
         if self._flush_job is not None or not self.is_flush_wanted or self.role is not Role.LEADER:
             return None
+        self._flush_job = self.log.begin_flush()
         self.is_flush_wanted = False
         self._unflushed_count = 0
-        self._flush_job = self.log.begin_flush()
         return self._flush_job
 
     def on_flushed(self, now_ms: int) -> bool:
