@@ -207,10 +207,14 @@ class Broker:
             parts = operation.path.split("/")
             if parts[1] == "config" and parts[2] == BROKER_CONFIG:
                 self._use_broker_settings()
+                self.events.append(info("broker settings changed", of=parts[3]))
             elif parts[1] == "topics" and len(parts) == 3 and isinstance(operation, Write):
                 topics[bytes.fromhex(parts[2])] = None
         for topic_id in topics:
-            self._use_topic_settings(self.image.topics_by_id[topic_id])
+            topic = self.image.topics_by_id[topic_id]
+            self._use_topic_settings(topic)
+            set_now = [f"{name}={value}" for name, value in sorted(topic.config.items())]
+            self.events.append(info("topic settings changed", topic=topic.name, settings=set_now))
 
     def _use_broker_settings(self) -> None:
         """What was changed at run time, for this broker and for all; it reaches every topic."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import tidelog
-from tidelog.base.config import BrokerSettings
+from tidelog.base.config import BROKER_SETTINGS, BrokerSettings
 from tidelog.base.events import Event, Level, Particular, info, warning
 from tidelog.server.listeners import Listener, is_loopback
 
@@ -25,6 +25,20 @@ TRACEBACK_LENGTH_MAX = 4_096
 ITEMS_MAX = 32
 
 TRACEBACK = "traceback"  # the one particular whose end says more than its beginning
+HIDDEN = "[hidden]"
+# The least that is written, as our setting and as Kafka's logger name it.
+LEVELS = {
+    "debug": Level.DEBUG,
+    "info": Level.INFO,
+    "warning": Level.WARNING,
+    "error": Level.ERROR,
+    "TRACE": Level.DEBUG,
+    "DEBUG": Level.DEBUG,
+    "INFO": Level.INFO,
+    "WARN": Level.WARNING,
+    "ERROR": Level.ERROR,
+    "FATAL": Level.ERROR,
+}
 _MARKS = {Level.DEBUG: "DEBUG", Level.INFO: "INFO ", Level.WARNING: "WARN ", Level.ERROR: "ERROR"}
 
 
@@ -41,7 +55,7 @@ class _Window:
 
 
 class Report:
-    """Writes events. `level` and `format` are asked for each line: an operator may change them."""
+    """Writes events. `level` is asked for each of them, because it may be changed while the broker runs."""
 
     def __init__(
         self,
@@ -52,7 +66,7 @@ class Report:
         uptime_ms: Callable[[], int],
     ) -> None:
         self._write = write
-        self._level = level
+        self.level = level
         self._is_json = is_json
         self._wall_ms = wall_ms
         self._uptime_ms = uptime_ms
@@ -60,7 +74,7 @@ class Report:
 
     def takes(self, level: Level) -> bool:
         """Whether a line of that level would be written: for what is dear to find out."""
-        return self._write is not None and level >= Level[self._level().upper()]
+        return self._write is not None and level >= LEVELS[self.level()]
 
     def tell(self, event: Event) -> None:
         if not self.takes(event.level):
@@ -115,9 +129,20 @@ def start_events(
     if not all(is_loopback(listener.host) for listener in listeners):
         problem = "other machines can connect, without encryption or authentication"
         yield warning("insecure listener", listeners=addresses, problem=problem)
+    yield Event(Level.DEBUG, "settings", settings_told(settings))
     idle = settings.idle()
     if idle:
         yield info("settings without effect", names=idle)
+
+
+def settings_told(settings: BrokerSettings) -> dict[str, Particular]:
+    """What the operator has set; that a password is set, never which."""
+    rows = [row for name, row in BROKER_SETTINGS.items() if settings.is_set(name)]
+    return {
+        row.name: HIDDEN if row.is_secret else row.format(value)
+        for row in rows
+        if (value := settings.value(row.name)) is not None
+    }
 
 
 def as_text(event: Event, wall_ms: int) -> str:

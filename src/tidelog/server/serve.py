@@ -116,6 +116,7 @@ class Server:
         for event in start_events(self.settings, self._listeners, [each.path for each in directories]):
             self.report.tell(event)
         self.broker = Broker(self.settings, directories, os.urandom)
+        self.report.level = lambda: self.broker.logger_level
         self._store: Store = EmbeddedStore(
             os.path.join(directories[0].path, STORE_FILE),
             lambda: self.loop.call_soon_threadsafe(self._on_store),

@@ -32,11 +32,18 @@ class Broker:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._life: _Life | None = None
         self.port = 0
+        self._probe_port = 0
 
     @property
     def bootstrap_servers(self) -> str:
         """What a client's `bootstrap.servers` wants."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def probe_address(self) -> str:
+        """Where /metrics and /health are, if the broker has `probe_listener="127.0.0.1:0"` or the like."""
+        assert self._probe_port, "this broker has no probe.listener, or does not run"
+        return f"127.0.0.1:{self._probe_port}"
 
     @property
     def directory(self) -> str:
@@ -54,7 +61,7 @@ class Broker:
             self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-")
             self._properties["log.dirs"] = self._temporary.name
         life = _Life(self._properties)
-        self.port = life.start()
+        self.port, self._probe_port = life.start()
         self._life = life
         if self._properties["listeners"].endswith(":0"):
             self._properties["listeners"] = self._properties["listeners"].removesuffix("0") + str(self.port)
@@ -111,12 +118,12 @@ class _Life:
         self._properties = dict(properties)
         self._loop = asyncio.new_event_loop()
         self._ending: asyncio.Future[bool] = self._loop.create_future()
-        self._started: Future[int] = Future()
+        self._started: Future[tuple[int, int]] = Future()
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="tidelog-broker", daemon=True)
 
-    def start(self) -> int:
-        """The port, once it serves."""
+    def start(self) -> tuple[int, int]:
+        """The port and the probe's, once it serves."""
         self._thread.start()
         return self._started.result(START_TIMEOUT_S)
 
@@ -141,7 +148,7 @@ class _Life:
 
         server = Server(self._properties)
         await server.start()
-        self._started.set_result(server.port)
+        self._started.set_result((server.port, server.probe_port))
         if await self._ending:
             await server.stop()
         else:
