@@ -248,3 +248,37 @@ def test_a_software_name_that_is_none_is_refused(
     assert (answer.error_code, answer.api_keys) == (ErrorCode.invalid_request, ())
     assert (answer.finalized_features_epoch, answer.supported_features) == (-1, ())
     assert harness.connection.software == ("unknown", "unknown")
+
+
+def test_asking_for_a_name_that_clashes_creates_nothing(harness: Harness) -> None:
+    harness.create_topic("a.b")
+    answer = harness.ask(METADATA, 13, **metadata_values(13, ["a_b"], may_create=True))
+    assert answer.topics[0].error_code == ErrorCode.unknown_topic_or_partition
+    assert "a_b" not in harness.broker.image.topics
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_ids_cannot_be_asked_for_before_version_12(harness: Harness, version: int) -> None:
+    topic_id = UUID(bytes=harness.create_topic("t"))
+    part = parts(METADATA, version)
+    topics = (part.MetadataRequestTopic(name=None, topic_id=topic_id),)
+    answer = harness.ask(METADATA, version, **metadata_values(version, []) | {"topics": topics})
+    assert (answer.brokers, answer.controller_id) == ((), -1)
+    (row,) = answer.topics
+    assert (row.name, row.topic_id, row.error_code) == ("", topic_id, ErrorCode.invalid_request)
+
+
+@pytest.mark.parametrize("version", range(8, 14))
+def test_whoever_asks_hears_that_everything_is_allowed(harness: Harness, version: int) -> None:
+    harness.create_topic("t")
+    asked = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
+    answer = harness.ask(METADATA, version, **metadata_values(version, ["t"]) | asked)
+    assert answer.topics[0].topic_authorized_operations == 0b1101_1111_1000
+    if version <= 10:
+        assert answer.cluster_authorized_operations == 0b1_1111_1010_0000
+
+
+@pytest.mark.parametrize("key_type", [-1, 2, 3])
+def test_a_coordinator_of_no_kind_is_an_invalid_request(harness: Harness, key_type: int) -> None:
+    answer = harness.ask(FIND_COORDINATOR, 6, key_type=key_type, coordinator_keys=("group",))
+    assert answer.coordinators[0].error_code == ErrorCode.invalid_request

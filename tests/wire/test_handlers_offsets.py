@@ -158,7 +158,7 @@ def test_a_partition_that_is_named_twice_is_refused_and_the_others_are_not(
     )
     found = [(p.partition_index, p.error_code, p.offset) for p in answer.topics[0].partitions]
     refused = (0, ErrorCode.invalid_request, -1)
-    assert found == [refused, (1, 0, 0), refused]
+    assert found == [refused, (1, 0, 0)]
 
 
 @EPOCH_VERSIONS
@@ -167,3 +167,32 @@ def test_a_new_leadership_is_told_of_before_anything_is_produced(filled: Harness
     for asked, epoch in ((0, 0), (3, 0), (4, 4)):
         found = end_of_epoch(filled, version, "t", asked)
         assert (found.error_code, found.leader_epoch, found.end_offset) == (0, epoch, 30), asked
+
+
+@VERSIONS
+def test_a_topic_that_is_named_twice_is_answered_once(filled: Harness, version: int) -> None:
+    part = parts(LIST_OFFSETS, version)
+    topics = tuple(
+        part.ListOffsetsTopic(
+            name="t",
+            partitions=(
+                part.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=LATEST),
+            ),
+        )
+        for index in (0, 1)
+    )
+    answer = filled.ask(
+        LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics, timeout=timedelta(seconds=1)
+    )
+    (row,) = answer.topics
+    assert [found.partition_index for found in row.partitions] == [0, 1]
+
+
+def test_an_isolation_level_that_does_not_exist_is_refused(filled: Harness) -> None:
+    assert list_offset(filled, 9, "t", LATEST, isolation_level=2).error_code == ErrorCode.invalid_request
+
+
+def test_a_negative_leader_epoch_but_minus_one_is_an_old_one(filled: Harness) -> None:
+    found = list_offset(filled, 9, "t", LATEST, leader_epoch=-2)
+    assert found.error_code == ErrorCode.fenced_leader_epoch
+    assert end_of_epoch(filled, 4, "t", 0, leader_epoch=-2).error_code == ErrorCode.fenced_leader_epoch

@@ -14,6 +14,7 @@ from tests.wire.requests import NOBODY, fetch_values, produce, produce_values
 from tidelog.base.limits import PIPELINED_REQUESTS_MAX
 from tidelog.protocol.errors import MalformedRequest
 
+TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
 CREATE_VERSIONS = pytest.mark.parametrize("version", range(2, 8))
 CREATE_SHAPES = pytest.mark.parametrize("version", [2, 5, 7])
 DELETE_VERSIONS = pytest.mark.parametrize("version", range(1, 7))
@@ -54,7 +55,10 @@ def test_a_topic_is_created_with_its_settings(harness: Harness, version: int) ->
     assert harness.partition("t", 2).log.settings.retention_ms == 1_000
     if version >= 5:
         assert (topic.num_partitions, topic.replication_factor) == (3, 1)
-        assert {row.name: row.value for row in topic.configs} == facts.config
+        own = {row.name: row.value for row in topic.configs if row.config_source == TOPIC_SOURCE}
+        assert own == facts.config
+        told = {row.name: (row.value, row.config_source) for row in topic.configs}
+        assert told["max.message.bytes"] == ("1048588", DEFAULT_SOURCE)
     if version >= 7:
         assert topic.topic_id.bytes == facts.topic_id
 
@@ -264,3 +268,21 @@ def test_an_fsync_that_ends_after_the_deletion_is_harmless(harness: Harness) -> 
     assert produce(harness, 9, "other", batch_of()).error_code == 0
     harness.create_topic("t")
     assert harness.partition("t").log.end_offset == 0
+
+
+def test_a_topic_that_is_given_by_name_and_by_id_is_not_deleted(harness: Harness) -> None:
+    topic_id = UUID(bytes=harness.create_topic("t"))
+    part = parts(DELETE_TOPICS, 6)
+    states = (
+        part.DeleteTopicState(name="t", topic_id=None),
+        part.DeleteTopicState(name=None, topic_id=topic_id),
+    )
+    (row,) = harness.ask(DELETE_TOPICS, 6, topics=states, timeout=seconds(5)).responses
+    assert (row.name, row.topic_id, row.error_code) == ("t", topic_id, ErrorCode.invalid_request)
+    assert "t" in harness.broker.image.topics
+
+
+def test_the_factor_is_checked_before_the_count(harness: Harness) -> None:
+    (topic,) = create(harness, 7, topic_of(7, "t", num_partitions=0, replication_factor=0))
+    assert topic.error_code == ErrorCode.invalid_replication_factor
+    assert topic.configs == ()

@@ -10,15 +10,17 @@ from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place
 from tidelog.cluster.store import Outcome
-from tidelog.handlers.names import is_internal, name_problem
+from tidelog.handlers.describe import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS
+from tidelog.handlers.names import clashing_name, is_internal, name_problem
 from tidelog.handlers.request import Outstanding, Request, Result
 from tidelog.handlers.uuids import to_bytes, to_uuid
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.partition import Role
 
 _ZERO = timedelta(0)
-_NO_OPERATIONS = -(2**31)
+BY_ID_VERSION = 12
 AUTO_CREATE_WAIT_MS = 5_000
+_KEY_LENGTH_MAX = 200
 
 
 def handle_metadata(broker: Broker, request: Request) -> Result:
@@ -29,18 +31,55 @@ def handle_metadata(broker: Broker, request: Request) -> Result:
     7 adds leader epochs; 10 topic ids; 12 asks by id; 13 adds a top-level error.
     """
     asked = request.decode()
+    if any(_is_unanswerable(topic, request.version) for topic in asked.topics or ()):
+        return _refuse_metadata(request, asked.topics)
     wanted = _wanted_topics(broker, asked, request.version)
     if wanted is None:
-        return _metadata(broker, request, [(t, None, t.name) for t in broker.image.topics.values()])
+        wanted = [(t, None, t.name) for t in broker.image.topics.values()]
+        return _metadata(broker, request, asked, wanted)
     missing = [name for topic, topic_id, name in wanted if topic is None and topic_id is None and name]
     may_create = broker.settings.flag("auto.create.topics.enable") and getattr(
         asked, "allow_auto_topic_creation", True
     )
-    to_create = [name for name in dict.fromkeys(missing) if name_problem(name) is None]
+    to_create = [name for name in dict.fromkeys(missing) if _may_be_created(broker, name)]
     del to_create[AUTO_CREATED_TOPICS_MAX:]
     if not to_create or not may_create:
-        return _metadata(broker, request, wanted)
-    return _create_then_answer(broker, request, to_create, wanted)
+        return _metadata(broker, request, asked, wanted)
+    return _create_then_answer(broker, request, asked, to_create, wanted)
+
+
+def _may_be_created(broker: Broker, name: str) -> bool:
+    return name_problem(name) is None and clashing_name(name, broker.image.topics) is None
+
+
+def _is_unanswerable(topic: Any, version: int) -> bool:
+    """Ids are told from version 10 on, but can be asked for from 12 on."""
+    has_id = getattr(topic, "topic_id", None) is not None
+    return (has_id or topic.name is None) if version < BY_ID_VERSION else not has_id and topic.name is None
+
+
+def _refuse_metadata(request: Request, topics: tuple[Any, ...]) -> bytes:
+    refused = tuple(
+        request.make(
+            "MetadataResponseTopic",
+            error_code=ErrorCode.invalid_request,
+            name=topic.name if topic.name is not None or request.version >= BY_ID_VERSION else "",
+            topic_id=getattr(topic, "topic_id", None),
+            is_internal=False,
+            partitions=(),
+            topic_authorized_operations=NO_OPERATIONS,
+        )
+        for topic in topics
+    )
+    return request.respond(
+        throttle_time=_ZERO,
+        brokers=(),
+        cluster_id=None,
+        controller_id=-1,
+        topics=refused,
+        cluster_authorized_operations=NO_OPERATIONS,
+        error_code=ErrorCode.invalid_request,
+    )
 
 
 Wanted = list[tuple[TopicFacts | None, bytes | None, str | None]]
@@ -49,18 +88,17 @@ Wanted = list[tuple[TopicFacts | None, bytes | None, str | None]]
 def _wanted_topics(broker: Broker, asked: Any, version: int) -> Wanted | None:
     if asked.topics is None or (version == 0 and not asked.topics):
         return None
-    wanted: Wanted = []
     # Each once: a large topic named a thousand times would make an answer of gigabytes.
-    for topic in dict.fromkeys(asked.topics):
-        topic_id = to_bytes(getattr(topic, "topic_id", None))
-        if topic.name is None and topic_id is not None:
-            wanted.append((broker.image.topics_by_id.get(topic_id), topic_id, None))
-        else:
-            wanted.append((broker.image.topics.get(topic.name or ""), None, topic.name or ""))
-    return wanted
+    topics = dict.fromkeys(asked.topics)
+    ids = [topic_id for topic in topics if (topic_id := to_bytes(getattr(topic, "topic_id", None)))]
+    if ids:  # whoever asks by id asks for nothing by name
+        return [(broker.image.topics_by_id.get(topic_id), topic_id, None) for topic_id in ids]
+    return [(broker.image.topics.get(topic.name), None, topic.name) for topic in topics]
 
 
-def _create_then_answer(broker: Broker, request: Request, names: list[str], wanted: Wanted) -> Result:
+def _create_then_answer(
+    broker: Broker, request: Request, asked: Any, names: list[str], wanted: Wanted
+) -> Result:
     """Park until the store has decided on every missing topic."""
 
     def answer() -> bytes:
@@ -68,7 +106,7 @@ def _create_then_answer(broker: Broker, request: Request, names: list[str], want
             (broker.image.topics.get(name) if name else topic, topic_id, name)
             for topic, topic_id, name in wanted
         ]
-        return _metadata(broker, request, found)
+        return _metadata(broker, request, asked, found)
 
     parked = Outstanding(broker.uptime_ms + AUTO_CREATE_WAIT_MS, answer)
     undecided = dict.fromkeys(names)
@@ -90,7 +128,10 @@ def _create_then_answer(broker: Broker, request: Request, names: list[str], want
     return parked
 
 
-def _metadata(broker: Broker, request: Request, wanted: Wanted) -> bytes:
+def _metadata(broker: Broker, request: Request, asked: Any, wanted: Wanted) -> bytes:
+    of_topics = getattr(asked, "include_topic_authorized_operations", False)
+    of_cluster = getattr(asked, "include_cluster_authorized_operations", False)
+    topic_operations = TOPIC_OPERATIONS if of_topics else NO_OPERATIONS
     brokers = tuple(
         request.make(
             "MetadataResponseBroker",
@@ -106,24 +147,29 @@ def _metadata(broker: Broker, request: Request, wanted: Wanted) -> bytes:
         brokers=brokers,
         cluster_id=broker.image.cluster_id,
         controller_id=broker.node_id,
-        topics=tuple(_topic(broker, request, topic, topic_id, name) for topic, topic_id, name in wanted),
-        cluster_authorized_operations=_NO_OPERATIONS,
+        topics=tuple(_topic(broker, request, *one, topic_operations) for one in wanted),
+        cluster_authorized_operations=CLUSTER_OPERATIONS if of_cluster else NO_OPERATIONS,
         error_code=ErrorCode.none,
     )
 
 
 def _topic(
-    broker: Broker, request: Request, topic: TopicFacts | None, topic_id: bytes | None, name: str | None
+    broker: Broker,
+    request: Request,
+    topic: TopicFacts | None,
+    topic_id: bytes | None,
+    name: str | None,
+    operations: int,
 ) -> Any:
     if topic is None:
         return request.make(
             "MetadataResponseTopic",
             error_code=_missing_error(name, topic_id),
-            name=name if name is not None or request.version >= 12 else "",
+            name=name,
             topic_id=to_uuid(topic_id),
-            is_internal=False,
+            is_internal=is_internal(name or ""),
             partitions=(),
-            topic_authorized_operations=_NO_OPERATIONS,
+            topic_authorized_operations=operations,
         )
     return request.make(
         "MetadataResponseTopic",
@@ -132,7 +178,7 @@ def _topic(
         topic_id=to_uuid(topic.topic_id),
         is_internal=is_internal(topic.name),
         partitions=tuple(_partition(broker, request, topic, index) for index in sorted(topic.partitions)),
-        topic_authorized_operations=_NO_OPERATIONS,
+        topic_authorized_operations=operations,
     )
 
 
@@ -166,16 +212,31 @@ def handle_find_coordinator(broker: Broker, request: Request) -> Result:
     *Versions*: 1 adds key types and messages; 4 asks for many at once.
     """
     asked = request.decode()
-    error = ErrorCode.coordinator_not_available
-    message = "this broker has no consumer groups and no transactions; assign partitions by hand"
-    nowhere: dict[str, Any] = {
-        "error_code": error,
-        "error_message": message,
+    key_type = getattr(asked, "key_type", _GROUP)
+    if request.version < 4:
+        return request.respond(throttle_time=_ZERO, **_nowhere(key_type, asked.key, request.version))
+    coordinators = tuple(
+        request.make("Coordinator", key=key, **_nowhere(key_type, key, request.version))
+        for key in asked.coordinator_keys
+    )
+    return request.respond(throttle_time=_ZERO, coordinators=coordinators)
+
+
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_SHARE_VERSION = 6
+
+
+def _nowhere(key_type: int, key: str, version: int) -> dict[str, Any]:
+    is_share = key_type == _SHARE and version >= _SHARE_VERSION and key.count(":") == 2
+    is_known = key_type in (_GROUP, _TRANSACTION) or is_share
+    return {
+        "error_code": ErrorCode.coordinator_not_available if is_known else ErrorCode.invalid_request,
+        "error_message": (
+            "this broker has no consumer groups and no transactions; assign partitions by hand"
+            if is_known
+            else f"no coordinator keeps {key[:_KEY_LENGTH_MAX]!r} of type {key_type}"
+        ),
         "node_id": -1,
         "host": "",
         "port": -1,
     }
-    if request.version < 4:
-        return request.respond(throttle_time=_ZERO, **nowhere)
-    coordinators = tuple(request.make("Coordinator", key=key, **nowhere) for key in asked.coordinator_keys)
-    return request.respond(throttle_time=_ZERO, coordinators=coordinators)

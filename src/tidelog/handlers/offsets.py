@@ -12,6 +12,7 @@ from tidelog.log.epochs import UNDEFINED_EPOCH
 from tidelog.protocol.errors import CorruptBatch, ErrorCode
 from tidelog.replication.partition import READ_COMMITTED, Partition
 
+READ_UNCOMMITTED = 0
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = range(-1, -7, -1)
 # The version from which on each special timestamp may be asked for.
 _FIRST_VERSIONS = {
@@ -35,30 +36,34 @@ def handle_list_offsets(broker: Broker, request: Request) -> Result:
     """
     asked = request.decode()
     isolation = getattr(asked, "isolation_level", 0)
-    topics = []
+    counts = Counter((topic.name, ask.partition_index) for topic in asked.topics for ask in topic.partitions)
+    answers: dict[str, dict[int, Any]] = {}  # a topic or a partition that is named twice is answered once
     for topic in asked.topics:
         partitions = broker.partitions.of(topic.name) or []
-        counts = Counter(ask.partition_index for ask in topic.partitions)
-        answers = tuple(
-            _answer(request, ask.partition_index, ErrorCode.invalid_request)
-            if counts[ask.partition_index] > 1
-            else _list_one(broker, request, partitions, ask, isolation, asked.replica_id)
-            for ask in topic.partitions
-        )
-        topics.append(request.make("ListOffsetsTopicResponse", name=topic.name, partitions=answers))
-    return request.respond(throttle_time=_ZERO, topics=tuple(topics))
+        for ask in topic.partitions:
+            index = ask.partition_index
+            if counts[topic.name, index] > 1 or isolation not in (READ_UNCOMMITTED, READ_COMMITTED):
+                answer = _answer(request, index, ErrorCode.invalid_request)
+            else:
+                answer = _list_one(broker, request, partitions, ask, isolation, asked.replica_id)
+            answers.setdefault(topic.name, {})[index] = answer
+    topics = tuple(
+        request.make("ListOffsetsTopicResponse", name=name, partitions=tuple(by_index.values()))
+        for name, by_index in answers.items()
+    )
+    return request.respond(throttle_time=_ZERO, topics=topics)
 
 
 def _list_one(
     broker: Broker, request: Request, partitions: list[Partition], ask: Any, isolation: int, replica_id: int
 ) -> Any:
     index = ask.partition_index
+    if ask.timestamp < 0 and request.version < _FIRST_VERSIONS.get(ask.timestamp, _NEVER):
+        return _answer(request, index, ErrorCode.unsupported_version)
     partition = partitions[index] if 0 <= index < len(partitions) else None
     if partition is None:
         return _answer(request, index, ErrorCode.unknown_topic_or_partition)
-    error = partition.error_code or partition.check_epoch(getattr(ask, "current_leader_epoch", -1))
-    if ask.timestamp < 0 and request.version < _FIRST_VERSIONS.get(ask.timestamp, _NEVER):
-        error = ErrorCode.unsupported_version
+    error = partition.error_code or _check_epoch(partition, getattr(ask, "current_leader_epoch", -1))
     if error:
         return _answer(request, index, error)
     try:
@@ -68,6 +73,13 @@ def _list_one(
         return _answer(request, index, ErrorCode.kafka_storage_error)
     except CorruptBatch:
         return _answer(request, index, ErrorCode.corrupt_message)
+
+
+def _check_epoch(partition: Partition, current_leader_epoch: int) -> int:
+    """Here only -1 stands for no epoch; Fetch takes every negative one for it."""
+    if current_leader_epoch < UNDEFINED_EPOCH:
+        return ErrorCode.fenced_leader_epoch
+    return partition.check_epoch(current_leader_epoch)
 
 
 def _answer(request: Request, index: int, error: int, found: tuple[int, int, int] = _NOWHERE) -> Any:
@@ -118,7 +130,7 @@ def _end_of_epoch(request: Request, partitions: list[Partition], ask: Any) -> An
     error = int(ErrorCode.unknown_topic_or_partition)
     epoch, end_offset = UNDEFINED_EPOCH, -1
     if partition is not None:
-        error = partition.error_code or partition.check_epoch(ask.current_leader_epoch)
+        error = partition.error_code or _check_epoch(partition, ask.current_leader_epoch)
         if not error:
             epoch, end_offset = partition.log.epochs.end_of(ask.leader_epoch, partition.log.end_offset)
             if ask.leader_epoch == partition.leader_epoch:

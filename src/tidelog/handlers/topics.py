@@ -10,7 +10,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from tidelog.base.config import check_topic_setting
+from tidelog.base.config import check_topic_settings
 from tidelog.base.limits import PARTITIONS_CREATED_MAX
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker
@@ -19,6 +19,7 @@ from tidelog.cluster.placement import place
 from tidelog.cluster.store import Done, Outcome, Refused
 from tidelog.handlers.names import clashing_name, is_internal, name_problem
 from tidelog.handlers.request import Outstanding, Request, Result
+from tidelog.handlers.resources import topic_entries
 from tidelog.handlers.uuids import to_bytes, to_uuid
 from tidelog.protocol.errors import ErrorCode
 
@@ -58,7 +59,7 @@ def handle_create_topics(broker: Broker, request: Request) -> Result:
         if isinstance(plan, Problem):
             results[topic.name] = _refused(request, topic.name, plan)
         elif asked.validate_only:
-            results[topic.name] = _created(broker, request, topic.name, plan, None)
+            results[topic.name] = _created(broker, request, topic.name, plan, broker.entropy(16))
         else:
             plans[topic.name] = plan
     return _carry_out_creation(broker, request, results, plans, asked.timeout)
@@ -117,15 +118,14 @@ def _plan(broker: Broker, topic: Any, version: int) -> Plan | Problem:
         )
     if topic.name in broker.image.topics:
         return Problem(ErrorCode.topic_already_exists, f"Topic '{topic.name}' already exists.")
-    config: dict[str, str] = {}
-    for entry in topic.configs:
-        if entry.value is None:
-            return Problem(ErrorCode.invalid_config, f"No value is given for {entry.name}.")
-        try:
-            check_topic_setting(entry.name, entry.value)
-        except InvalidSetting as error:
-            return Problem(ErrorCode.invalid_config, str(error))
-        config[entry.name] = entry.value
+    unset = next((entry.name for entry in topic.configs if entry.value is None), None)
+    if unset is not None:
+        return Problem(ErrorCode.invalid_config, f"No value is given for {unset}.")
+    config = {entry.name: entry.value for entry in topic.configs}
+    try:
+        check_topic_settings(config)
+    except InvalidSetting as error:
+        return Problem(ErrorCode.invalid_config, str(error))
     assignment = _assigned(broker, topic) if topic.assignments else _placed(broker, topic)
     return assignment if isinstance(assignment, Problem) else Plan(config, assignment)
 
@@ -134,12 +134,14 @@ def _placed(broker: Broker, topic: Any) -> list[list[int]] | Problem:
     count, replicas = topic.num_partitions, topic.replication_factor
     count = broker.settings.number("num.partitions") if count == -1 else count
     replicas = broker.settings.number("default.replication.factor") if replicas == -1 else replicas
+    alive = len(broker.image.brokers)
+    if replicas <= 0:
+        return Problem(ErrorCode.invalid_replication_factor, f"Replication factor is {replicas}.")
     if count <= 0:
         return Problem(ErrorCode.invalid_partitions, f"Number of partitions is {count}; 1 is the least.")
     if count > PARTITIONS_CREATED_MAX:
         return _too_many()
-    alive = len(broker.image.brokers)
-    if not 0 < replicas <= alive:
+    if replicas > alive:
         return Problem(
             ErrorCode.invalid_replication_factor,
             f"Replication factor {replicas} cannot be had: {alive} broker(s) are there.",
@@ -184,11 +186,11 @@ def _refused(request: Request, name: str, problem: Problem) -> Any:
         error_message=problem.message[:_MESSAGE_LENGTH_MAX],
         num_partitions=-1,
         replication_factor=-1,
-        configs=None if request.version >= 5 else (),
+        configs=(),
     )
 
 
-def _created(broker: Broker, request: Request, name: str, plan: Plan, topic_id: bytes | None) -> Any:
+def _created(broker: Broker, request: Request, name: str, plan: Plan, topic_id: bytes) -> Any:
     return request.make(
         "CreatableTopicResult",
         name=name,
@@ -197,28 +199,26 @@ def _created(broker: Broker, request: Request, name: str, plan: Plan, topic_id: 
         error_message=None,
         num_partitions=len(plan.assignment),
         replication_factor=len(plan.assignment[0]),
-        configs=_configs(request, plan) if request.version >= 5 else (),
+        configs=_configs(broker, request, plan) if request.version >= 5 else (),
     )
 
 
-_TOPIC_SOURCE = 1
-
-
-def _configs(request: Request, plan: Plan) -> tuple[Any, ...]:
+def _configs(broker: Broker, request: Request, plan: Plan) -> tuple[Any, ...]:
     return tuple(
         request.make(
             "CreatableTopicConfigs",
-            name=name,
-            value=value,
-            read_only=False,
-            config_source=_TOPIC_SOURCE,
-            is_sensitive=False,
+            name=entry.name,
+            value=entry.text,
+            read_only=entry.is_read_only,
+            config_source=entry.source.value,
+            is_sensitive=entry.is_secret,
         )
-        for name, value in plan.config.items()
+        for entry in topic_entries(broker, plan.config)
     )
 
 
 _TWICE = Problem(ErrorCode.invalid_request, "Duplicate topic.")
+_BOTH_WAYS = Problem(ErrorCode.invalid_request, "The topic is given by its name and by its id.")
 
 
 def handle_delete_topics(broker: Broker, request: Request) -> Result:
@@ -233,11 +233,18 @@ def handle_delete_topics(broker: Broker, request: Request) -> Result:
         wanted = [(name, None) for name in asked.topic_names]
     results: list[Any] = []
     doomed: dict[bytes, TopicFacts] = {}
-    for (name, topic_id), count in Counter(wanted).items():
+    counts = Counter(wanted)
+    for (name, topic_id), count in counts.items():
+        if (name is None) == (topic_id is None):
+            results += [_deleted(request, name, topic_id, _NAME_OR_ID)] * count
+            continue
         topic = _find_topic(broker, name, topic_id)
-        problem = _TWICE if count > 1 else _deletion_problem(broker, topic, name, topic_id)
+        problem = _TWICE if count > 1 else _deletion_problem(broker, topic, topic_id)
         if problem is not None:
             results.append(_deleted(request, name, topic_id, problem))
+        elif topic is not None and counts[(topic.name, None)] and counts[(None, topic.topic_id)]:
+            if topic_id is None:
+                results.append(_deleted(request, name, topic.topic_id, _BOTH_WAYS))
         elif topic is not None:
             doomed[topic.topic_id] = topic
     return _carry_out_deletion(broker, request, results, doomed, asked.timeout)
@@ -249,11 +256,10 @@ def _find_topic(broker: Broker, name: str | None, topic_id: bytes | None) -> Top
     return broker.image.topics.get(name or "")
 
 
-def _deletion_problem(
-    broker: Broker, topic: TopicFacts | None, name: str | None, topic_id: bytes | None
-) -> Problem | None:
-    if (name is None) == (topic_id is None):
-        return Problem(ErrorCode.invalid_request, "Give the topic's name or its id: one of them.")
+_NAME_OR_ID = Problem(ErrorCode.invalid_request, "Give the topic's name or its id: one of them.")
+
+
+def _deletion_problem(broker: Broker, topic: TopicFacts | None, topic_id: bytes | None) -> Problem | None:
     if topic is None:
         if topic_id is not None:
             return Problem(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")

@@ -22,7 +22,7 @@ def handle_init_producer_id(broker: Broker, request: Request) -> Result:
         empty = asked.transactional_id == ""
         error = ErrorCode.invalid_request if empty else ErrorCode.coordinator_not_available
         return _answer(request, error, -1, -1)
-    if (getattr(asked, "producer_id", -1) >= 0) != (getattr(asked, "producer_epoch", -1) >= 0):
+    if (getattr(asked, "producer_id", -1) == -1) != (getattr(asked, "producer_epoch", -1) == -1):
         return _answer(request, ErrorCode.invalid_request, -1, -1)
     parked = Outstanding(
         broker.uptime_ms + _WAIT_MS, lambda: _answer(request, ErrorCode.request_timed_out, -1, -1)

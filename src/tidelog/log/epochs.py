@@ -76,7 +76,7 @@ class LeaderEpochs:
         if epoch == self.latest and epoch != UNDEFINED_EPOCH:
             return epoch, log_end_offset
         higher = bisect_right(self._epochs, epoch)
-        if epoch < 0 or higher == len(self._epochs):
+        if epoch == UNDEFINED_EPOCH or higher == len(self._epochs):
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if higher == 0:
             return epoch, self._start_offsets[0]
