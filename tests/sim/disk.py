@@ -16,9 +16,10 @@ import os
 from dataclasses import dataclass, field
 from random import Random
 
-from tidelog.base.files import Buffer
+from tidelog.base.files import Buffer, Directory
 
 SECTOR_SIZE = 512
+SPACE = (1 << 40, 1 << 39)
 
 
 class _Content:
@@ -319,6 +320,21 @@ class SimulatedDirectory:
         self.node.rename(name + ".tmp", name)
         if durable:
             self.sync()
+
+    def copy(self, name: str, size: int, target: Directory) -> None:
+        content = self._names().get(name)
+        if not isinstance(content, _Content):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        assert isinstance(target, SimulatedDirectory)
+        made = _Content()
+        target.node.create(name, made)
+        self.disk.before_write(made, content.data[:size])
+        made.data += content.data[:size]
+        self.disk.before_sync(name, made)
+        made.sync()
+
+    def space(self) -> tuple[int, int]:
+        return SPACE
 
     def sync(self) -> None:
         self._names()

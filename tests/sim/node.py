@@ -10,7 +10,7 @@ from random import Random
 from tests.log.making import NOW_MS, make_batch
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
 from tidelog.base.config import BrokerSettings
-from tidelog.broker.broker import Broker, Removal
+from tidelog.broker.broker import Broker, CopyRequest, Removal
 from tidelog.client.produce import decode_produce_response, encode_produce_request
 from tidelog.cluster.store import (
     Check,
@@ -85,6 +85,7 @@ class BrokerOnDisk:
         self.connection = Connection(1 << 24)
         self.pending: list[tuple[Partition, OSError | None]] = []
         self.removals: list[Removal] = []
+        self.copies: list[CopyRequest] = []
         self.correlation_id = 0
         self.broker.set_time(NOW_MS, 0)
         self.broker.start("127.0.0.1", 9092)
@@ -129,11 +130,26 @@ class BrokerOnDisk:
                 self.broker.on_store_reply(StoreReply(effect.ticket, self.store.perform(effect.action)))
             elif isinstance(effect, Removal):
                 self.removals.append(effect)
+            elif isinstance(effect, CopyRequest):
+                self.copies.append(effect)
             else:
                 try:
                     effect.write()
                 except OSError as error:
                     self.broker.fail_directory(effect.directory, error)
+
+    def run_copies(self) -> int:
+        """Run the copies that were asked for and let the broker hear of it. How many there were."""
+        copies, self.copies = self.copies, []
+        for request in copies:
+            failure: OSError | None = None
+            try:
+                request.copy.run()
+            except OSError as raised:
+                failure = raised
+            self.broker.on_copied(request.move, failure)
+        self.settle()
+        return len(copies)
 
     def run_flushes(self) -> int:
         """Run the fsyncs that were asked for; the broker does not hear of it yet. How many there were."""

@@ -23,7 +23,7 @@ from kio.static.constants import EntityType
 
 from tidelog.base.config import BrokerSettings
 from tidelog.base.files import DiskDirectory, FileSlice
-from tidelog.broker.broker import Broker, Removal
+from tidelog.broker.broker import Broker, CopyRequest, Removal
 from tidelog.cluster.store import (
     ANY_VERSION,
     Check,
@@ -52,6 +52,7 @@ from tidelog.replication.partition import Partition
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, FIND_COORDINATOR = 0, 1, 2, 3, 10
 API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 18, 19, 20, 22, 23
 DESCRIBE_ACLS, CREATE_ACLS, DELETE_ACLS, DESCRIBE_SCRAM, ALTER_SCRAM = 29, 30, 31, 50, 51
+GET_TELEMETRY, PUSH_TELEMETRY = 71, 72
 UPDATE_FEATURES, DESCRIBE_CLUSTER, DESCRIBE_PRODUCERS, DESCRIBE_TOPIC_PARTITIONS = 57, 60, 61, 75
 FRAME_SIZE_MAX = 100 * 1024 * 1024
 START_MS = 1_700_000_000_000
@@ -96,8 +97,9 @@ class MemoryStore:
 class Harness:
     """One broker; `ask` is a request with its answer, `send` and `answers` are the two halves of it."""
 
-    def __init__(self, directory: Path, **properties: str) -> None:
+    def __init__(self, directory: Path, *others: Path, **properties: str) -> None:
         self.path = directory
+        self._paths = (directory, *others)
         self.store = MemoryStore()
         self._properties = {name.replace("_", "."): value for name, value in properties.items()}
         self._entropy_count = 0
@@ -107,12 +109,14 @@ class Harness:
         self.held_requests: list[StoreRequest] = []
         self.held_flushes: list[tuple[Partition, FlushJob]] = []
         self.removals: list[Removal] = []
+        self.copies: list[CopyRequest] = []
+        self.holds_copies = False
         self.start()
 
     def start(self) -> None:
         self.store.forget_sessions()
-        log_directory = LogDirectory(DiskDirectory(str(self.path)))
-        self.broker = Broker(BrokerSettings(self._properties), [log_directory], self._entropy)
+        directories = [LogDirectory(DiskDirectory(str(path))) for path in self._paths]
+        self.broker = Broker(BrokerSettings(self._properties), directories, self._entropy)
         self.broker.set_time(START_MS, 0)
         self.connection = Connection(FRAME_SIZE_MAX)
         self.broker.start("127.0.0.1", 9092)
@@ -134,6 +138,8 @@ class Harness:
             for effect in effects:
                 if isinstance(effect, Removal):
                     self.removals.append(effect)
+                elif isinstance(effect, CopyRequest):
+                    self.copies.append(effect)
                 elif not isinstance(effect, StoreRequest):
                     effect.write()
                 elif self.holds_store:
@@ -142,6 +148,8 @@ class Harness:
                     broker.on_store_reply(StoreReply(effect.ticket, self.store.perform(effect.action)))
             for partition, job in flushes:
                 self._flush(partition, job)
+            if not self.holds_copies:
+                self.run_copies()
             broker.waiting.wake()
 
     def _flush(self, partition: Partition, job: FlushJob) -> None:
@@ -154,6 +162,16 @@ class Harness:
         except OSError as failure:
             error = failure
         self.broker.on_flushed(partition, error)
+
+    def run_copies(self) -> None:
+        copies, self.copies = self.copies, []
+        for request in copies:
+            failure: OSError | None = None
+            try:
+                request.copy.run()
+            except OSError as raised:
+                failure = raised
+            self.broker.on_copied(request.move, failure)
 
     def release_store(self) -> None:
         held, self.held_requests = self.held_requests, []

@@ -14,6 +14,7 @@ import os
 from typing import Protocol
 
 from tidelog.base.descriptors import Descriptors
+from tidelog.base.limits import COPY_CHUNK_SIZE
 
 Buffer = bytes | bytearray | memoryview
 
@@ -81,6 +82,12 @@ class Directory(Protocol):
 
     def replace_whole(self, name: str, content: bytes, durable: bool = True) -> None:
         """Atomically put `content` in place of the file of that name; durably, unless it can be remade."""
+
+    def copy(self, name: str, size: int, target: Directory) -> None:
+        """Put the first `size` bytes of a file into `target`, durably. May run on another thread."""
+
+    def space(self) -> tuple[int, int]:
+        """The bytes of the disk, and how many of them may still be used."""
 
     def sync(self) -> None: ...
 
@@ -275,6 +282,21 @@ class DiskDirectory:
         os.replace(path + ".tmp", path)
         if durable:
             self.sync()
+
+    def copy(self, name: str, size: int, target: Directory) -> None:
+        with (
+            open(os.path.join(self.path, name), "rb") as reader,
+            open(os.path.join(target.path, name), "wb") as writer,
+        ):
+            while size > 0 and (piece := reader.read(min(size, COPY_CHUNK_SIZE))):
+                writer.write(piece)
+                size -= len(piece)
+            writer.flush()
+            os.fsync(writer.fileno())
+
+    def space(self) -> tuple[int, int]:
+        found = os.statvfs(self.path)
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def sync(self) -> None:
         descriptor = os.open(self.path, os.O_RDONLY)

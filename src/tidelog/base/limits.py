@@ -56,6 +56,18 @@ AUTO_CREATED_TOPICS_MAX = 1_000  # by one request
 FETCH_SESSION_PARTITIONS_MAX = 100_000
 DESCRIBED_PARTITIONS_MAX = 2_000  # in one answer; the next cursor leads on
 DESCRIBED_PRODUCERS_MAX = 100_000  # in one answer
+
+# Metrics that clients push
+TELEMETRY_CLIENTS_MAX = 16_384
+TELEMETRY_BYTES_MAX = 32 * MIB  # of what they said, all together
+TELEMETRY_CLIENT_ID_LENGTH_MAX = 256
+OTLP_FIELDS_MAX = 200_000  # in one push
+OTLP_NAME_LENGTH_MAX = 256
+OTLP_LABELS_MAX = 32  # of one number
+PATTERN_LENGTH_MAX = 1_000  # of a pattern that came over the wire
+PATTERN_MEMORY_MAX = 1 * MIB
+
+# Credentials
 SCRAM_USERS_MAX = 100_000
 SCRAM_USER_LENGTH_MAX = 1_024
 SCRAM_SALT_SIZE_MAX = 1_024
@@ -71,3 +83,8 @@ FLUSH_THREADS = 4  # fsyncs have threads of their own: acknowledgements wait for
 FLUSHES_MAX = 64  # under way or waiting for a thread; each keeps its files open
 RETENTION_SLICE = 200  # partitions that retention looks at in one tick
 BACKGROUND_THREADS = 4  # cold pages, removals, checkpoints
+COPY_CHUNK_SIZE = 1 * MIB  # of a file that is copied to another directory
+MOVE_REST_SIZE_MAX = (
+    64 * KIB
+)  # what is copied on the loop, with its fsync, when a partition changes directory
+MOVE_ROUNDS_MAX = 20  # after which the rest is taken as it is

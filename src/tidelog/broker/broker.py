@@ -19,8 +19,10 @@ from tidelog.base.events import Event, error, info, warning
 from tidelog.base.files import Directory
 from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FLUSHES_MAX, RETENTION_SLICE
 from tidelog.base.setting import InvalidSetting
+from tidelog.broker.moves import Copy, Move, Moved, MoveFailed, Moves
 from tidelog.broker.partitions import Checkpoint, Partitions
 from tidelog.broker.sessions import FetchSessions
+from tidelog.broker.telemetry import Telemetry
 from tidelog.broker.waiting import WaitingRoom
 from tidelog.cluster import controller
 from tidelog.cluster.features import unknown_level
@@ -37,7 +39,7 @@ from tidelog.cluster.store import (
     Unknown,
     Write,
 )
-from tidelog.log.directory import LogDirectory
+from tidelog.log.directory import LogDirectory, folder_name
 from tidelog.log.log import FlushJob
 from tidelog.replication.partition import Partition, Role
 
@@ -48,6 +50,13 @@ class Removal(NamedTuple):
     directory: Directory
     names: list[str]
     due_ms: int
+
+
+class CopyRequest(NamedTuple):
+    """A part of a move to be done off the loop; `Broker.on_copied` hears of it."""
+
+    move: Move
+    copy: Copy
 
 
 class Interval:
@@ -67,9 +76,10 @@ class Interval:
         return True
 
 
+SILENCE_CHECK_MS = 10_000  # how often clients that push no more metrics are looked for
 TRIMS_KEPT_MS = 1_000  # how long a deletion of records may be known to memory alone
 _LOGGER_LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
-Effect = StoreRequest | Removal | Checkpoint
+Effect = StoreRequest | Removal | Checkpoint | CopyRequest
 OnOutcome = Callable[[Outcome], None]
 
 
@@ -88,7 +98,9 @@ class Broker:
         self.image = Image()
         self.waiting = WaitingRoom()
         self.sessions = FetchSessions(settings.number("max.incremental.fetch.session.cache.slots"), entropy)
+        self.telemetry = Telemetry(entropy)
         self.partitions = Partitions(self.node_id, settings, directories)
+        self.moves = Moves()
         self.effects: list[Effect] = []
         self.flushes: list[tuple[Partition, FlushJob]] = []
         self._flushing_count = 0
@@ -110,6 +122,7 @@ class Broker:
         self._checkpoints = Interval(settings.number("log.flush.offset.checkpoint.interval.ms"))
         self._trims = Interval(TRIMS_KEPT_MS)
         self._expiry = Interval(settings.number("producer.id.expiration.check.interval.ms"))
+        self._silence = Interval(SILENCE_CHECK_MS)
 
     @property
     def logger_level(self) -> str:
@@ -286,6 +299,7 @@ class Broker:
     def _close_topic(self, topic: TopicFacts) -> None:
         for partition in self.partitions.of(topic.topic_id) or ():
             delay_ms = partition.log.settings.file_delete_delay_ms
+            self._throw_away(self.moves.cancel(partition))
             try:
                 directory, name = self.partitions.retire(partition, self.entropy(16))
                 self.effects.append(Removal(directory, [name], self.uptime_ms + delay_ms))
@@ -295,6 +309,64 @@ class Broker:
         self.partitions.forget(topic)
         # Soon: a topic of that name that is made next must not inherit its offsets. Once for all that go now.
         self.wants_checkpoint = True
+
+    # Moving partitions between log directories.
+
+    def move_partition(self, partition: Partition, target: LogDirectory) -> None:
+        self._throw_away(self.moves.request(partition, target, self.entropy(16)))
+        self._advance_moves()
+
+    def _throw_away(self, move: Move | None) -> None:
+        if move is not None and move.target.failure is None:
+            self.effects.append(Removal(move.target.directory, [move.name], self.uptime_ms))
+
+    def _advance_moves(self) -> None:
+        """End the move that is close enough, begin the next copy."""
+        ready = self.moves.ready()
+        if ready is not None:
+            try:
+                moved = self.moves.finish(ready, self.now_ms)
+            except (OSError, MoveFailed) as failure:
+                self._end_move(ready, str(failure))
+            else:
+                self._settle_in(moved)
+        begun = self.moves.next_move()
+        if begun is not None:
+            try:
+                self.effects.append(CopyRequest(begun, begun.begin_round(self.now_ms)))
+            except OSError as failure:
+                self._end_move(begun, str(failure))
+
+    def on_copied(self, move: Move, failure: OSError | None) -> None:
+        stands = self.moves.on_copied(move)
+        if not stands or failure is not None:
+            self._end_move(move, str(failure) if stands else "")
+        self._advance_moves()
+
+    def _settle_in(self, moved: Moved) -> None:
+        partition = moved.partition
+        moved.old_log.abandon()
+        failing = partition.directory
+        try:
+            self.partitions.checkpoint(failing).write()  # where the log starts must be known there
+            failing = moved.old_home
+            directory, name = self.partitions.rehome(partition, moved.old_home, self.entropy(16))
+        except OSError as failure:
+            self.fail_directory(failing, failure)
+            return
+        delay_ms = partition.log.settings.file_delete_delay_ms
+        self.effects.append(Removal(directory, [name], self.uptime_ms + delay_ms))
+        folder, path = folder_name(partition.topic, partition.index), partition.directory.path
+        self.events.append(info("partition moved", partition=folder, directory=path))
+        self.waiting.on_moved(partition)
+
+    def _end_move(self, move: Move, reason: str) -> None:
+        """Give up: the partition stays where it is, and what was copied goes."""
+        self.moves.forget(move)
+        self._throw_away(move)
+        if reason:
+            folder = folder_name(move.partition.topic, move.partition.index)
+            self.events.append(error("partition not moved", partition=folder, reason=reason))
 
     # Producer ids, taken from the store a block at a time.
 
@@ -366,6 +438,8 @@ class Broker:
         if directory.failure is None:
             directory.failure = str(failure)
             self.events.append(error("directory offline", directory=directory.path, reason=str(failure)))
+        for partition in self.moves.touching(directory):
+            self._throw_away(self.moves.cancel(partition))
         for partition in self.partitions.in_directory(directory):
             partition.become_offline()
             self.waiting.on_moved(partition)
@@ -379,9 +453,13 @@ class Broker:
 
     def tick(self) -> None:
         self.waiting.tick(self.uptime_ms)
+        if self.moves:
+            self._advance_moves()
         self.partitions.mark_overdue_flushes(self.now_ms)
         for partition in self.partitions.wanting_flush():
             self.maybe_flush(partition)
+        if self._silence.is_over(self.uptime_ms):
+            self.telemetry.expire(self.uptime_ms)
         self._begin_queued_flushes()
         if self._retention.is_over(self.uptime_ms) and not self._retention_queue:
             self._retention_queue.extend(self.partitions.all())

@@ -27,6 +27,7 @@ from tidelog.log.directory import (
 from tidelog.log.log import Log
 from tidelog.log.recovery import open_log
 from tidelog.log.retention import remove_expired
+from tidelog.log.segment import LOG_SUFFIX
 from tidelog.replication.partition import COUNTERS, Partition, Role
 
 FOREVER_MS = 2**62
@@ -175,7 +176,7 @@ class Partitions:
         self, topic: TopicFacts, index: int, settings: TopicSettings, now_ms: int, is_new: bool
     ) -> Partition:
         name = folder_name(topic.name, index)
-        home = self._home_of(name, is_new)
+        home = self._home_of(name, topic.topic_id, is_new)
         home.partition_count += 1
         try:
             log = self._open_in(home, name, topic, index, settings, now_ms)
@@ -215,7 +216,7 @@ class Partitions:
         self.cut_size += report.cut_bytes
         return log
 
-    def _home_of(self, name: str, is_new: bool) -> LogDirectory:
+    def _home_of(self, name: str, topic_id: bytes, is_new: bool) -> LogDirectory:
         """The directory that has the folder; for a new one, that with the fewest partitions.
 
         A folder that is not found while a directory is offline may be in that one: to begin anew
@@ -223,12 +224,31 @@ class Partitions:
         """
         failed = [directory for directory in self.directories if directory.failure is not None]
         working = [directory for directory in self.directories if directory.failure is None]
-        for directory in working:
-            if directory.directory.exists(name):
-                return directory
+        homes = [directory for directory in working if directory.directory.exists(name)]
+        if len(homes) > 1:
+            return self._choose_home(homes, name, topic_id)
+        if homes:
+            return homes[0]
         if working and (is_new or not failed):
             return min(working, key=lambda directory: directory.partition_count)
         raise DirectoryFailed(failed[0], OSError(failed[0].failure))
+
+    def _choose_home(self, homes: list[LogDirectory], name: str, topic_id: bytes) -> LogDirectory:
+        """A crash while the partition changed directory left two folders. The new one was all that the old
+        one was, and may have been written since: the longer one is right. The other goes."""
+
+        def reach(home: LogDirectory) -> tuple[bool, tuple[str, int]]:
+            folder = home.directory.folder(name)
+            logs = [found for found in folder.sizes().items() if found[0].endswith(LOG_SUFFIX)]
+            return read_topic_id(folder) == encode_id(topic_id), max(logs, default=("", 0))
+
+        chosen = max(homes, key=reach)
+        for home in homes:
+            if home is not chosen:
+                stray = deleted_folder_name(name, 0, topic_id)
+                home.directory.rename(name, stray)
+                self._strays.append((home.directory, stray))
+        return chosen
 
     def retire(self, partition: Partition, unique: bytes) -> tuple[Directory, str]:
         """Close a deleted partition and rename its folder; where it is now, for removal."""
@@ -240,6 +260,14 @@ class Partitions:
         name = deleted_folder_name(partition.topic, partition.index, unique)
         home.directory.rename(folder_name(partition.topic, partition.index), name)
         return home.directory, name
+
+    def rehome(self, partition: Partition, old_home: LogDirectory, unique: bytes) -> tuple[Directory, str]:
+        """A partition lives elsewhere now: what remains of it in its old home, renamed, for removal."""
+        old_home.partition_count -= 1
+        partition.directory.partition_count += 1
+        name = deleted_folder_name(partition.topic, partition.index, unique)
+        old_home.directory.rename(folder_name(partition.topic, partition.index), name)
+        return old_home.directory, name
 
     def forget(self, topic: TopicFacts) -> None:
         for partition in self._by_topic.get(topic.name, ()):

@@ -128,7 +128,7 @@ class _Description:
             is_sensitive=entry.is_secret,
             synonyms=synonyms,
             config_type=entry.kind.value if entry.kind is not None else 0,
-            documentation=entry.meaning if self._has_meaning else None,
+            documentation=entry.meaning if self._has_meaning or entry.kind is None else None,
         )
 
     def respond(self, count: int) -> bytes:

@@ -27,6 +27,7 @@ from tidelog.handlers.describe import (
     handle_describe_producers,
     handle_describe_topic_partitions,
 )
+from tidelog.handlers.directories import handle_alter_replica_log_dirs, handle_describe_log_dirs
 from tidelog.handlers.features import features_told, handle_update_features
 from tidelog.handlers.fetch import handle_fetch
 from tidelog.handlers.growth import (
@@ -45,6 +46,7 @@ from tidelog.handlers.security import (
     handle_describe_acls,
     handle_describe_user_scram_credentials,
 )
+from tidelog.handlers.telemetry import handle_get_telemetry_subscriptions, handle_push_telemetry
 from tidelog.handlers.topics import handle_create_topics, handle_delete_topics
 from tidelog.handlers.transactions import handle_init_producer_id
 from tidelog.protocol import wire
@@ -119,15 +121,19 @@ APIS = (
     Api(31, 1, 3, 2, handle_delete_acls),
     Api(32, 1, 4, 4, handle_describe_configs),
     Api(33, 0, 2, 2, handle_alter_configs),
+    Api(34, 1, 2, 2, handle_alter_replica_log_dirs),
+    Api(35, 1, 5, 2, handle_describe_log_dirs),
     Api(37, 0, 3, 2, handle_create_partitions),
     Api(43, 0, 2, 2, handle_elect_leaders),
     Api(44, 0, 1, 1, handle_incremental_alter_configs),
+    Api(46, 0, 0, 0, handle_list_partition_reassignments),
     Api(50, 0, 0, 0, handle_describe_user_scram_credentials),
     Api(51, 0, 0, 0, handle_alter_user_scram_credentials),
-    Api(46, 0, 0, 0, handle_list_partition_reassignments),
     Api(57, 0, 2, 0, handle_update_features),
     Api(60, 0, 2, 0, handle_describe_cluster),
     Api(61, 0, 0, 0, handle_describe_producers),
+    Api(71, 0, 0, 0, handle_get_telemetry_subscriptions),
+    Api(72, 0, 0, 0, handle_push_telemetry),
     Api(74, 0, 1, 0, handle_list_config_resources),
     Api(75, 0, 0, 0, handle_describe_topic_partitions),
 )

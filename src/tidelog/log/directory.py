@@ -22,6 +22,7 @@ META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 PARTITION_METADATA = "partition.metadata"
 DELETE_SUFFIX = "-delete"
+FUTURE_SUFFIX = "-future"
 FOLDER_NAME_LENGTH_MAX = 255
 
 
@@ -46,7 +47,7 @@ class LogDirectory:
         self.start_offsets = read_offsets(self.directory, LOG_START_OFFSETS)
         self.directory.remove(CLEAN_SHUTDOWN)
         for name in self.directory.names():
-            if name.endswith(DELETE_SUFFIX):
+            if name.endswith((DELETE_SUFFIX, FUTURE_SUFFIX)):
                 self.directory.remove(name)
 
     def peek_clean(self) -> bool:
@@ -111,7 +112,16 @@ def folder_name(topic: str, index: int) -> str:
 
 def deleted_folder_name(topic: str, index: int, unique: bytes) -> str:
     """The name a deleted partition's folder gets before it is removed in the background."""
-    suffix = f"-{index}.{unique.hex()}{DELETE_SUFFIX}"
+    return _marked_folder_name(topic, index, unique, DELETE_SUFFIX)
+
+
+def future_folder_name(topic: str, index: int, unique: bytes) -> str:
+    """The name of a folder that a partition is being copied to."""
+    return _marked_folder_name(topic, index, unique, FUTURE_SUFFIX)
+
+
+def _marked_folder_name(topic: str, index: int, unique: bytes, mark: str) -> str:
+    suffix = f"-{index}.{unique.hex()}{mark}"
     return topic[: FOLDER_NAME_LENGTH_MAX - len(suffix)] + suffix
 
 

@@ -36,6 +36,12 @@ def offset_in_name(name: str, suffix: str) -> int | None:
     return int(stem) if name.endswith(suffix) and len(stem) == 20 and stem.isdigit() else None
 
 
+def base_in_name(name: str) -> int | None:
+    """The offset that a file of a segment is named by, whichever of its files it is."""
+    stem, dot, suffix = name.partition(".")
+    return int(stem) if dot + suffix in SEGMENT_SUFFIXES and len(stem) == 20 and stem.isdigit() else None
+
+
 def tidy_leftovers(directory: Directory) -> None:
     names = directory.names()
     cleaned = [

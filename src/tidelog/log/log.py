@@ -352,6 +352,13 @@ class Log:
                 renamed.append(name + DELETED_SUFFIX)
         return renamed
 
+    def take_over(self, other: Log) -> None:
+        """Go on where a log of the same content has been: what it knows and no file does."""
+        self.producers = other.producers
+        self._ended = other._ended
+        self.recovery_point = other.recovery_point
+        self.last_flush_ms = other.last_flush_ms
+
     def abandon(self) -> None:
         """Release the files of a log that nobody will open again; nothing more is written."""
         for segment in self.segments:

@@ -124,6 +124,16 @@ class Partition:
         self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
         self.maybe_advance()
 
+    def move(self, log: Log, directory: LogDirectory) -> None:
+        """Go on with a copy of the log in another directory."""
+        assert log.end_offset == self.log.end_offset and self._flush_job is None
+        self.log = log
+        self.directory = directory
+
+    @property
+    def is_flushing(self) -> bool:
+        return self._flush_job is not None
+
     def become_offline(self) -> None:
         self.role = Role.OFFLINE
         self.error_code = _STORAGE

@@ -296,6 +296,7 @@ class Server:
         if not self._peers[transport.peer]:
             del self._peers[transport.peer]
         self.broker.waiting.drop(transport.connection)
+        self.broker.telemetry.drop(transport.connection)
 
     def on_buffered(self, change: int) -> None:
         """Half-received frames take that much more memory, or less. Too much: the one who has been
