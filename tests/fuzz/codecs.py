@@ -219,9 +219,14 @@ def fuzz_header(data: bytes) -> None:
     assert not header.is_control and -1 <= header.last_sequence < 2**31
 
 
+def _find(batch: bytearray) -> None:
+    found = find_timestamp(batch, NOW_MS, 0)
+    assert found is None or (NOW_MS <= found[0] < 2**63 and 0 <= found[1] < 2**63)
+
+
 _READERS: tuple[Callable[[bytearray], object], ...] = (
+    _find,
     read_marker,
-    lambda batch: find_timestamp(batch, NOW_MS, 0),
     lambda batch: recompress(batch, ZSTD, UNFOLDED_SIZE_MAX),
 )
 

@@ -30,15 +30,14 @@ from tests.fuzz.sockets import IS_DEAF, IS_FRAME, IS_RESET
 from tests.fuzz.stored import IS_CLEAN, IS_FLUSHED, IS_WHOLE, template
 from tests.fuzz.surroundings import FIRST_TOPIC_ID
 from tests.wire.batches import COUNT, INT32, LENGTH, patched
-from tests.wire.harness import FETCH, PRODUCE, START_MS, batch_of, encode, frame_head
-from tests.wire.samples import sample_frames
+from tests.wire.harness import FETCH, PRODUCE, START_MS, batch_of, encode, frame_head, request_frame
+from tests.wire.samples import SAMPLED, _values
 from tidelog.handlers.table import APIS
 from tidelog.protocol.compression import CODEC_NAMES
 from tidelog.protocol.records import Marker, build_batch, build_control_batch
 
 FOLDER = Path(__file__).with_name("seeds")
 CORRELATION_ID = 1
-BODY_POSITION = len(frame_head(FETCH, 0, CORRELATION_ID))
 Seeds = Iterator[tuple[str, bytes]]
 
 _FILLING: dict[str, Any] = {
@@ -87,7 +86,12 @@ def request_seeds() -> Seeds:
 
 def samples() -> list[bytes]:
     life = Life()
-    frames = list(sample_frames(life.harness))
+    frames = [
+        request_frame(api.key, version, CORRELATION_ID, **_values(life.harness, api.key, version))
+        for api in APIS
+        for version in range(api.oldest_version, api.newest_version + 1)
+        if api.key in SAMPLED
+    ]
     life.end()
     return frames
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.protocol import reference
 from tidelog.protocol import batch as batches
-from tidelog.protocol.compression import CODEC_NAMES
+from tidelog.protocol.compression import CODEC_NAMES, ZSTD, compress
 from tidelog.protocol.errors import CorruptBatch
 from tidelog.protocol.records import (
     Marker,
@@ -301,3 +301,21 @@ def test_a_look_up_by_time_finds_what_reading_every_record_finds(
         if record.timestamp >= timestamp and record.offset >= offset_min
     ]
     assert find_timestamp(batch, timestamp, offset_min) == (expected[0] if expected else None)
+
+
+def test_a_look_up_by_time_ends_at_records_that_are_all_alike() -> None:
+    """A few hundred bytes of zstd unfold to millions of them; the broker's loop may not walk those."""
+    head = batches.read_header(build_batch([(None, None, (), 0)]))
+    record = b"\x0c\0\0\0\1\1\0"
+    body = compress(ZSTD, record * 1_000)
+    alike = head._replace(attributes=ZSTD, record_count=1_000, last_offset_delta=999)
+    batch = sealed(batches.HEADER.pack(*alike) + body)
+    with pytest.raises(CorruptBatch, match="offset delta 0 after 0"):
+        find_timestamp(batch, 1, 0)
+
+
+def test_a_look_up_by_time_answers_no_time_beyond_64_bits() -> None:
+    head = batches.read_header(build_batch([(None, None, (), 0)]))
+    batch = sealed(batches.HEADER.pack(*head._replace(base_timestamp=2**63 - 1)) + b"\x0c\0\2\0\1\1\0")
+    with pytest.raises(CorruptBatch, match="64 bits"):
+        find_timestamp(batch, 1, 0)

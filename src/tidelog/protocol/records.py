@@ -73,16 +73,19 @@ def find_timestamp(batch: Buffer, timestamp: int, offset_min: int) -> tuple[int,
         is_found = header.max_timestamp >= timestamp and first <= header.last_offset
         return (header.max_timestamp, first) if is_found else None
     body = compression.decompress(header.codec, view[BATCH_HEADER_SIZE:], DECOMPRESSED_SIZE_MAX)
-    position = 0
+    position, last_delta = 0, -1
     try:
         for _ in range(header.record_count):
             size, position = wire.read_varint(body, position, "record length")
             end = wire.skip(body, position, size, "record")
             delta, inside = wire.read_varlong(body, position + 1, "timestamp delta")
-            if header.base_timestamp + delta >= timestamp:
-                offset = header.base_offset + wire.read_varint(body, inside, "offset delta")[0]
-                if offset >= offset_min:
-                    return header.base_timestamp + delta, offset
+            offset_delta = wire.read_varint(body, inside, "offset delta")[0]
+            # Also because records that are all alike would unfold from kilobytes to tens of millions.
+            if not last_delta < offset_delta <= header.last_offset_delta:
+                raise _bad_delta(offset_delta, last_delta, header)
+            last_delta = offset_delta
+            if header.base_timestamp + delta >= timestamp and header.base_offset + offset_delta >= offset_min:
+                return _checked_timestamp(header.base_timestamp + delta), header.base_offset + offset_delta
             position = end
     except MalformedRequest as problem:
         raise CorruptBatch(str(problem)) from None
@@ -100,12 +103,16 @@ def _walk(data: bytes, header: batches.BatchHeader) -> list[Record]:
         position = wire.skip(data, start, size, "record")
         record, delta = _read_record(data[start:position], header)
         if not last_delta < delta <= header.last_offset_delta:
-            raise CorruptBatch(f"offset delta {delta} after {last_delta} of {header.last_offset_delta}")
+            raise _bad_delta(delta, last_delta, header)
         last_delta = delta
         records.append(record)
     if position != len(data):
         raise CorruptBatch(f"{len(data) - position} bytes after the last record")
     return records
+
+
+def _bad_delta(delta: int, last_delta: int, header: batches.BatchHeader) -> CorruptBatch:
+    return CorruptBatch(f"offset delta {delta} after {last_delta} of {header.last_offset_delta}")
 
 
 def _read_record(data: bytes, header: batches.BatchHeader) -> tuple[Record, int]:
@@ -119,9 +126,14 @@ def _read_record(data: bytes, header: batches.BatchHeader) -> tuple[Record, int]
     if position != len(data):
         raise CorruptBatch(f"a record's length is {len(data) - position} bytes more than its content")
     timestamp = header.max_timestamp if header.uses_append_time else header.base_timestamp + timestamp_delta
+    record = Record(header.base_offset + offset_delta, _checked_timestamp(timestamp), key, value, headers)
+    return record, offset_delta
+
+
+def _checked_timestamp(timestamp: int) -> int:
     if abs(timestamp) > _INT64_MAX:
         raise CorruptBatch("a timestamp does not fit 64 bits")
-    return Record(header.base_offset + offset_delta, timestamp, key, value, headers), offset_delta
+    return timestamp
 
 
 def _read_headers(data: bytes, position: int) -> tuple[Headers, int]:
