@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
+from tests.protocol.otlp_samples import gauge, metrics, point
 from tests.wire.harness import (
     ALTER_SCRAM,
     API_VERSIONS,
@@ -19,11 +21,13 @@ from tests.wire.harness import (
     DESCRIBE_TOPIC_PARTITIONS,
     FETCH,
     FIND_COORDINATOR,
+    GET_TELEMETRY,
     INIT_PRODUCER_ID,
     LIST_OFFSETS,
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
+    PUSH_TELEMETRY,
     UPDATE_FEATURES,
     Harness,
     batch_of,
@@ -118,6 +122,14 @@ _ONE_ACL: dict[str, Any] = {
     "permission_type": 3,
 }
 _SMALL: dict[int, dict[str, Any]] = {
+    GET_TELEMETRY: {"client_instance_id": UUID(int=2**99)},
+    PUSH_TELEMETRY: {
+        "client_instance_id": UUID(int=2**99),
+        "subscription_id": 0,
+        "terminating": False,
+        "compression_type": 0,
+        "metrics": metrics(gauge("org.apache.kafka.x", point(1, {"k": "v"}))),
+    },
     DESCRIBE_CLUSTER: {
         "include_cluster_authorized_operations": True,
         "endpoint_type": 1,

@@ -101,6 +101,7 @@ class Image:
             CLIENT_METRICS_CONFIG: {},
             GROUP_CONFIG: {},
         }
+        self.client_metrics_epoch = 0  # raised with every change of them
         self.scram: dict[str, dict[str, dict[str, Any]]] = {}  # by user and mechanism
         self.broker_epoch = 0
         self.next_producer_id = 0
@@ -143,6 +144,7 @@ class Image:
             self.brokers[node_id] = BrokerFacts(node_id=node_id, **fields)
         elif path.startswith(CONFIG + "/"):
             self.configs[parts[2]][unquote(parts[3])] = fields
+            self.client_metrics_epoch += parts[2] == CLIENT_METRICS_CONFIG
         elif path.startswith(SCRAM + "/"):
             self.scram[unquote(parts[2])] = fields
         elif path.startswith(TOPICS + "/"):
@@ -168,6 +170,7 @@ class Image:
             self.brokers.pop(int(parts[3]), None)
         elif path.startswith(CONFIG + "/"):
             self.configs[parts[2]].pop(unquote(parts[3]), None)
+            self.client_metrics_epoch += parts[2] == CLIENT_METRICS_CONFIG
         elif path.startswith(SCRAM + "/"):
             self.scram.pop(unquote(parts[2]), None)
         elif path.startswith(TOPICS + "/"):

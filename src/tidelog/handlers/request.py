@@ -17,6 +17,8 @@ from tidelog.protocol.messages import decode_request, encode_response, make, res
 NO_THROTTLE = timedelta(0)
 MESSAGE_LENGTH_MAX = 1_000  # messages quote what the client sent, and that may be 32 KB long
 
+_CLIENT_ID_SIZE_POSITION, _CLIENT_ID_POSITION = 8, 10
+
 
 class Request:
     __slots__ = ("api_key", "connection", "correlation_id", "data", "position", "version")
@@ -36,6 +38,15 @@ class Request:
         self.correlation_id = correlation_id
         self.data = data
         self.position = position  # where the body begins
+
+    @property
+    def client_id(self) -> str | None:
+        """The client's name for itself, read from the header when somebody asks."""
+        size = int.from_bytes(self.data[_CLIENT_ID_SIZE_POSITION:_CLIENT_ID_POSITION], "big", signed=True)
+        if size < 0:
+            return None
+        text = bytes(self.data[_CLIENT_ID_POSITION : _CLIENT_ID_POSITION + size])
+        return text.decode("utf-8", "replace")
 
     def decode(self) -> Any:
         return decode_request(self.api_key, self.version, self.data, self.position)

@@ -15,7 +15,7 @@ from typing import Protocol
 import cramjam
 
 from tidelog.base.files import Buffer
-from tidelog.protocol.errors import CorruptBatch
+from tidelog.protocol.errors import CorruptBatch, OversizedBatch
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -101,8 +101,8 @@ def _decompress_growing(codec: int, data: Buffer, size_max: int) -> bytes:
         size = min(size_max, size * _GROWTH)
 
 
-def _too_large(codec: int, size_max: int) -> CorruptBatch:
-    return CorruptBatch(f"{CODEC_NAMES[codec]}: unfolds to more than {size_max} bytes")
+def _too_large(codec: int, size_max: int) -> OversizedBatch:
+    return OversizedBatch(f"{CODEC_NAMES[codec]}: unfolds to more than {size_max} bytes")
 
 
 def _compress_xerial(data: Buffer) -> bytes:

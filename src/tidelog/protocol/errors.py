@@ -5,7 +5,7 @@
 
 from kio.schema.errors import ErrorCode
 
-__all__ = ["CorruptBatch", "ErrorCode", "MalformedRequest", "RefusedBatch"]
+__all__ = ["CorruptBatch", "ErrorCode", "MalformedRequest", "OversizedBatch", "RefusedBatch"]
 
 
 class MalformedRequest(Exception):
@@ -14,6 +14,10 @@ class MalformedRequest(Exception):
 
 class CorruptBatch(Exception):
     """A record batch, or the records inside it, contradict themselves."""
+
+
+class OversizedBatch(CorruptBatch):
+    """Compressed bytes that unfold to more than is taken."""
 
 
 class RefusedBatch(Exception):

@@ -1,0 +1,275 @@
+"""Metrics of clients (KIP-714): what each is asked for, when it may speak, and the last it said.
+
+| a client                                  | may ask for its subscription | may push                       |
+|-------------------------------------------|------------------------------|--------------------------------|
+| is new, or what is wanted of it changed   | yes                          | yes                            |
+| asked within the interval                 | no                           | once                           |
+| pushed within the interval                | no                           | no, unless it ends with that   |
+| was told that its subscription is unknown | yes                          | as before                      |
+| said that it ends                         | as before                    | no: INVALID_REQUEST            |
+
+What a client said is kept until it says something else, is not heard of for three intervals, or closes its
+connection. Deltas are added up, so that what is shown as a counter is one.
+
+**Invariant:** the number of clients and the bytes kept for them are bounded; who was silent for longest
+goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from tidelog.base.limits import (
+    TELEMETRY_BYTES_MAX,
+    TELEMETRY_CLIENT_ID_LENGTH_MAX,
+    TELEMETRY_CLIENTS_MAX,
+)
+from tidelog.broker.subscriptions import Subscription, Wanted, understand, wanted_of
+from tidelog.cluster.controller import encode_id
+from tidelog.protocol.compression import CODEC_NAMES, decompress
+from tidelog.protocol.connection import Connection
+from tidelog.protocol.errors import CorruptBatch, ErrorCode, OversizedBatch
+from tidelog.protocol.otlp import Labels, Point, decode_metrics
+
+EXPIRY_MS_MIN = 60_000
+EXPIRY_INTERVALS = 3
+NEVER_MS = -(2**62)
+SERIES_SIZE = 400  # of the objects that a series is made of, without its texts
+_ASKS_AT_ONCE = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
+
+
+class ClientMetric(NamedTuple):
+    """One number of one client, as the metrics page shows it."""
+
+    client_instance_id: str
+    client_id: str
+    software_name: str
+    software_version: str
+    name: str
+    labels: Labels
+    value: float
+    is_counter: bool
+    time_ms: int
+
+
+class Series(NamedTuple):
+    value: float
+    is_counter: bool
+    time_ms: int
+    size: int
+
+
+class Push(NamedTuple):
+    subscription_id: int
+    is_terminating: bool
+    codec: int
+    metrics: bytes
+
+
+class Instance:
+    """One client: who it is, what it is asked for, when it spoke, what it said."""
+
+    __slots__ = (
+        "client",
+        "epoch",
+        "expires_ms",
+        "is_terminating",
+        "last_error",
+        "last_get_ms",
+        "last_push_ms",
+        "series",
+        "size",
+        "wanted",
+    )
+
+    def __init__(self, client: dict[str, str]) -> None:
+        self.client = client  # selector to value
+        self.epoch: int | None = None
+        self.series: dict[tuple[str, Labels], Series] = {}
+        self.size = 0
+        self.expires_ms = 0
+
+    def subscribe(self, wanted: Wanted, epoch: int) -> None:
+        """Begin anew with what is wanted by now."""
+        self.wanted = wanted
+        self.epoch = epoch
+        self.last_get_ms = self.last_push_ms = NEVER_MS
+        self.is_terminating = False
+        self.last_error = ErrorCode.none
+
+    def may_get(self, now_ms: int) -> bool:
+        if now_ms - max(self.last_get_ms, self.last_push_ms) >= self.wanted.interval_ms:
+            self.last_get_ms = now_ms
+            return True
+        return self.last_error in _ASKS_AT_ONCE
+
+    def may_push(self, now_ms: int, is_terminating: bool) -> bool:
+        # After a question the first push comes early: clients wait for half to one and a half intervals.
+        has_asked = self.last_get_ms > self.last_push_ms
+        if has_asked or now_ms - self.last_push_ms >= self.wanted.interval_ms:
+            self.last_push_ms = now_ms
+            return True
+        return is_terminating
+
+    def take(self, points: list[Point]) -> None:
+        """The newest numbers in place of the last; counters that are not among them stay."""
+        series = {key: kept for key, kept in self.series.items() if kept.is_counter}
+        for point in points:
+            key = point.name, point.labels
+            before = self.series.get(key)
+            value = point.value
+            if point.is_delta and before is not None:
+                value += before.value
+            size = SERIES_SIZE + len(point.name) + sum(len(k) + len(v) for k, v in point.labels)
+            series[key] = Series(value, point.is_counter, point.time_ms, size)
+        self.series = series
+        self.size = sum(kept.size for kept in series.values())
+
+
+class Telemetry:
+    def __init__(self, entropy: Callable[[int], bytes]) -> None:
+        self._entropy = entropy
+        self._instances: dict[bytes, Instance] = {}  # the last one heard of is the last
+        self._by_connection: dict[Connection, bytes] = {}
+        self._subscriptions: list[Subscription] = []
+        self._epoch = -1
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._instances)
+
+    @property
+    def size(self) -> int:
+        """Bytes of what clients have said."""
+        return self._size
+
+    def update(self, resources: Mapping[str, Mapping[str, str]], epoch: int) -> None:
+        """What is wanted; `epoch` changes whenever the resources do."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._subscriptions = understand(resources)
+
+    def new_instance_id(self) -> bytes:
+        """A random UUID that nobody has."""
+        while True:
+            raw = bytearray(self._entropy(16))
+            raw[6] = raw[6] & 0x0F | 0x40
+            raw[8] = raw[8] & 0x3F | 0x80
+            if bytes(raw) not in self._instances:
+                return bytes(raw)
+
+    def get(
+        self, instance_id: bytes, client: dict[str, str], connection: Connection, now_ms: int
+    ) -> Wanted | None:
+        """What the client is asked for, or None if it asks too soon."""
+        instance = self._instance(instance_id, client, connection, now_ms)
+        if not instance.may_get(now_ms):
+            return None
+        instance.last_error = ErrorCode.none
+        return instance.wanted
+
+    def push(
+        self,
+        instance_id: bytes,
+        client: dict[str, str],
+        connection: Connection,
+        now_ms: int,
+        push: Push,
+        size_max: int,
+    ) -> ErrorCode:
+        """Take what a client says of itself."""
+        instance = self._instance(instance_id, client, connection, now_ms)
+        error = _push_problem(instance, push, now_ms, size_max)
+        instance.is_terminating = push.is_terminating
+        if error is ErrorCode.none and push.metrics:
+            error = self._take(instance, push, size_max)
+        instance.last_error = error
+        return error
+
+    def _take(self, instance: Instance, push: Push, size_max: int) -> ErrorCode:
+        try:
+            points = decode_metrics(decompress(push.codec, push.metrics, size_max))
+        except OversizedBatch:
+            return ErrorCode.telemetry_too_large
+        except CorruptBatch:
+            return ErrorCode.invalid_record
+        self._size -= instance.size
+        instance.take(points)
+        self._size += instance.size
+        self._make_room()
+        return ErrorCode.none
+
+    def _instance(
+        self, instance_id: bytes, client: dict[str, str], connection: Connection, now_ms: int
+    ) -> Instance:
+        instance = self._instances.pop(instance_id, None)
+        if instance is None:
+            described = client | {"client_instance_id": encode_id(instance_id)}
+            cut = {name: text[:TELEMETRY_CLIENT_ID_LENGTH_MAX] for name, text in described.items()}
+            instance = Instance(cut)
+            self._by_connection[connection] = instance_id
+        self._instances[instance_id] = instance
+        if instance.epoch != self._epoch:
+            instance.subscribe(wanted_of(instance.client, instance_id, self._subscriptions), self._epoch)
+        kept_ms = max(EXPIRY_MS_MIN, EXPIRY_INTERVALS * instance.wanted.interval_ms)
+        instance.expires_ms = now_ms + kept_ms
+        while len(self._instances) > TELEMETRY_CLIENTS_MAX:
+            self._forget(next(iter(self._instances)))
+        return instance
+
+    def _make_room(self) -> None:
+        for instance in self._instances.values():
+            if self._size <= TELEMETRY_BYTES_MAX:
+                return
+            self._size -= instance.size
+            instance.series, instance.size = {}, 0
+
+    def _forget(self, instance_id: bytes) -> None:
+        instance = self._instances.pop(instance_id, None)
+        if instance is not None:
+            self._size -= instance.size
+
+    def drop(self, connection: Connection) -> None:
+        """The connection is closed, and the client with it, or it will introduce itself again."""
+        instance_id = self._by_connection.pop(connection, None)
+        if instance_id is not None:
+            self._forget(instance_id)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget who has not been heard of for too long."""
+        silent = [key for key, instance in self._instances.items() if instance.expires_ms <= now_ms]
+        for instance_id in silent:
+            self._forget(instance_id)
+
+    def snapshot(self) -> list[ClientMetric]:
+        """All that clients have said, as plain rows."""
+        return [
+            ClientMetric(
+                instance.client["client_instance_id"],
+                instance.client.get("client_id", ""),
+                instance.client["client_software_name"],
+                instance.client["client_software_version"],
+                name,
+                labels,
+                series.value,
+                series.is_counter,
+                series.time_ms,
+            )
+            for instance in self._instances.values()
+            for (name, labels), series in instance.series.items()
+        ]
+
+
+def _push_problem(instance: Instance, push: Push, now_ms: int, size_max: int) -> ErrorCode:
+    if instance.is_terminating:
+        return ErrorCode.invalid_request
+    if not instance.may_push(now_ms, push.is_terminating):
+        return ErrorCode.throttling_quota_exceeded
+    if push.subscription_id != instance.wanted.subscription_id:
+        return ErrorCode.unknown_subscription_id
+    if not 0 <= push.codec < len(CODEC_NAMES):
+        return ErrorCode.unsupported_compression_type
+    if len(push.metrics) > size_max:
+        return ErrorCode.telemetry_too_large
+    return ErrorCode.none

@@ -1,0 +1,241 @@
+"""Metrics of clients: when they may speak, what is kept of what they say, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.protocol.otlp_samples import gauge, metrics, point, sum_of
+from tidelog.broker import telemetry as module
+from tidelog.broker.telemetry import Push, Telemetry
+from tidelog.protocol.compression import compress
+from tidelog.protocol.connection import Connection
+from tidelog.protocol.errors import ErrorCode
+
+ID = bytes(range(16))
+CLIENT = {"client_id": "c", "client_software_name": "soft", "client_software_version": "1.2"}
+SIZE_MAX = 100_000
+INTERVAL_MS = 1_000
+SAMPLE = metrics(gauge("g", point(1)))
+
+
+class Clients:
+    """Telemetry with one subscription, and a clock."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.telemetry = Telemetry(self.entropy)
+        self.now_ms = 50
+        self.connection = Connection(100)
+        self.epoch = 0
+        self.subscribe("*")
+
+    def entropy(self, size: int) -> bytes:
+        self.count += 1
+        return self.count.to_bytes(size, "big")
+
+    def subscribe(self, names: str) -> None:
+        self.epoch += 1
+        wanted = {"all": {"metrics": names, "interval.ms": str(INTERVAL_MS)}}
+        self.telemetry.update(wanted, self.epoch)
+
+    def get(self, instance_id: bytes = ID) -> int | None:
+        """The id of the subscription, or None if it is too soon to ask."""
+        wanted = self.telemetry.get(instance_id, CLIENT, self.connection, self.now_ms)
+        return wanted.subscription_id if wanted is not None else None
+
+    def push(
+        self,
+        subscription_id: int | None,
+        data: bytes = SAMPLE,
+        *,
+        instance_id: bytes = ID,
+        terminating: bool = False,
+        codec: int = 0,
+    ) -> ErrorCode:
+        assert subscription_id is not None
+        push = Push(subscription_id, terminating, codec, data)
+        return self.telemetry.push(instance_id, CLIENT, self.connection, self.now_ms, push, SIZE_MAX)
+
+    def values(self) -> dict[str, float]:
+        return {row.name: row.value for row in self.telemetry.snapshot()}
+
+
+@pytest.fixture
+def clients() -> Clients:
+    return Clients()
+
+
+def test_what_was_pushed_is_shown(clients: Clients) -> None:
+    data = metrics(
+        gauge("rate", point(2.5, {"node": "1"}, time_ms=77)),
+        sum_of("total", point(3)),
+        resource={"client_rack": "r"},
+    )
+    assert clients.push(clients.get(), data) == 0
+    first, second = clients.telemetry.snapshot()
+    assert first == (
+        "AAECAwQFBgcICQoLDA0ODw",
+        "c",
+        "soft",
+        "1.2",
+        "rate",
+        (("client_rack", "r"), ("node", "1")),
+        2.5,
+        False,
+        77,
+    )
+    assert (second.name, second.value, second.is_counter) == ("total", 3, True)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_every_codec_is_unpacked(clients: Clients, codec: int) -> None:
+    assert clients.push(clients.get(), compress(codec, SAMPLE), codec=codec) == 0
+    assert clients.values() == {"g": 1}
+
+
+def test_the_newest_gauges_replace_the_last_and_deltas_add_up(clients: Clients) -> None:
+    number = clients.get()
+    delta = sum_of("added", point(5), temporality=1)
+    whole = sum_of("counted", point(10))
+    clients.push(number, metrics(gauge("old", point(1)), gauge("both", point(1)), delta, whole))
+    clients.now_ms += INTERVAL_MS
+    clients.push(number, metrics(gauge("both", point(2)), delta, sum_of("counted", point(30))))
+    assert clients.values() == {"both": 2, "added": 10, "counted": 30}
+    clients.now_ms += INTERVAL_MS
+    clients.push(number, metrics(gauge("both", point(3))))
+    assert clients.values() == {"both": 3, "added": 10, "counted": 30}
+
+
+def test_a_question_or_a_push_within_the_interval_is_too_soon(clients: Clients) -> None:
+    number = clients.get()
+    assert clients.get() is None
+    clients.now_ms += INTERVAL_MS - 1
+    assert clients.get() is None
+    assert clients.push(number) == 0, "the first push after a question comes early"
+    assert clients.push(number) == ErrorCode.throttling_quota_exceeded
+    clients.now_ms += INTERVAL_MS - 1
+    assert clients.push(number) == ErrorCode.throttling_quota_exceeded
+    assert clients.get() is None
+    clients.now_ms += 1
+    assert clients.push(number) == 0
+    assert clients.get() is None
+    clients.now_ms += INTERVAL_MS
+    assert clients.get() == number
+
+
+def test_the_last_push_may_come_at_any_time_and_none_after_it(clients: Clients) -> None:
+    number = clients.get()
+    assert clients.push(number) == 0
+    assert clients.push(number, metrics(gauge("g", point(9))), terminating=True) == 0
+    assert clients.values() == {"g": 9}
+    clients.now_ms += INTERVAL_MS
+    assert clients.push(number, terminating=True) == ErrorCode.invalid_request
+
+
+def test_another_subscription_s_id_is_unknown_and_may_be_asked_for_at_once(clients: Clients) -> None:
+    number = clients.get()
+    assert number is not None
+    assert clients.push(number + 1) == ErrorCode.unknown_subscription_id
+    assert clients.values() == {}
+    assert clients.get() == number
+    assert clients.get() is None
+
+
+def test_when_what_is_wanted_changes_it_may_be_asked_for_at_once(clients: Clients) -> None:
+    number = clients.get()
+    clients.push(number)
+    clients.subscribe("g")
+    assert clients.push(number) == ErrorCode.unknown_subscription_id
+    changed = clients.get()
+    assert changed not in (None, number)
+    clients.now_ms += INTERVAL_MS
+    assert clients.push(changed) == 0
+
+
+@pytest.mark.parametrize("codec", [-1, 5, 127])
+def test_a_codec_that_there_is_not_is_refused_and_the_right_ones_told_at_once(
+    clients: Clients, codec: int
+) -> None:
+    number = clients.get()
+    assert clients.push(number, codec=codec) == ErrorCode.unsupported_compression_type
+    assert clients.get() == number
+
+
+def test_too_much_is_refused_before_and_after_it_is_unpacked(clients: Clients) -> None:
+    number = clients.get()
+    assert clients.push(number, bytes(SIZE_MAX + 1)) == ErrorCode.telemetry_too_large
+    for codec in (1, 2, 3, 4):
+        clients.now_ms += INTERVAL_MS
+        bomb = compress(codec, bytes(SIZE_MAX + 1))
+        assert len(bomb) < SIZE_MAX
+        assert clients.push(number, bomb, codec=codec) == ErrorCode.telemetry_too_large
+
+
+@pytest.mark.parametrize(("data", "codec"), [(b"nonsense", 0), (b"nonsense", 1), (b"\x0a\x7f", 4)])
+def test_what_cannot_be_read_is_refused(clients: Clients, data: bytes, codec: int) -> None:
+    number = clients.get()
+    assert clients.push(number, data, codec=codec) == ErrorCode.invalid_record
+    assert clients.values() == {}
+
+
+def test_an_empty_push_is_fine_and_changes_nothing(clients: Clients) -> None:
+    number = clients.get()
+    clients.push(number)
+    clients.now_ms += INTERVAL_MS
+    assert clients.push(number, b"") == 0
+    assert clients.values() == {"g": 1}
+
+
+def test_who_is_silent_for_long_or_hangs_up_is_forgotten(clients: Clients) -> None:
+    clients.push(clients.get())
+    clients.now_ms += 59_999
+    clients.telemetry.expire(clients.now_ms)
+    assert clients.values() == {"g": 1}
+    clients.telemetry.expire(clients.now_ms + 1)
+    assert (clients.values(), len(clients.telemetry), clients.telemetry.size) == ({}, 0, 0)
+    clients.push(clients.get())
+    clients.telemetry.drop(Connection(100))
+    assert len(clients.telemetry) == 1
+    clients.telemetry.drop(clients.connection)
+    assert (len(clients.telemetry), clients.telemetry.size) == (0, 0)
+
+
+def test_new_ids_are_random_uuids_that_nobody_has(clients: Clients) -> None:
+    first = clients.telemetry.new_instance_id()
+    assert first[6] >> 4 == 4 and first[8] >> 6 == 2
+    clients.get(first)
+    clients.count = 0
+    assert clients.telemetry.new_instance_id() != first
+
+
+def test_the_number_of_clients_is_bounded(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TELEMETRY_CLIENTS_MAX", 3)
+    ids = [bytes([number] * 16) for number in range(1, 5)]
+    for each in ids[:3]:
+        clients.push(clients.get(each), metrics(gauge(str(each[0]), point(1))), instance_id=each)
+    clients.now_ms += INTERVAL_MS
+    clients.get(ids[0])
+    clients.get(ids[3])
+    assert len(clients.telemetry) == 3
+    assert clients.values() == {"1": 1, "3": 1}, "the second was silent for longest"
+
+
+def test_the_bytes_kept_are_bounded(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    size_max = 50 * module.SERIES_SIZE
+    monkeypatch.setattr(module, "TELEMETRY_BYTES_MAX", size_max)
+    for number in range(1, 9):
+        each = bytes([number] * 16)
+        data = metrics(*[gauge(f"{number}.{place}", point(1)) for place in range(10)])
+        assert clients.push(clients.get(each), data, instance_id=each) == 0
+        assert clients.telemetry.size <= size_max
+    assert {name[0] for name in clients.values()} == {"5", "6", "7", "8"}
+    assert len(clients.telemetry) == 8
+
+
+def test_long_names_are_not_kept_whole(clients: Clients) -> None:
+    client = CLIENT | {"client_id": "c" * 10_000}
+    clients.telemetry.get(ID, client, clients.connection, clients.now_ms)
+    clients.now_ms += INTERVAL_MS
+    clients.push(clients.get())
+    (row,) = clients.telemetry.snapshot()
+    assert len(row.client_id) == 256
