@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -13,11 +14,13 @@ from tidelog.cluster.store import Outcome
 from tidelog.handlers.describe import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS
 from tidelog.handlers.names import clashing_name, is_internal, name_problem
 from tidelog.handlers.request import Outstanding, Request, Result
-from tidelog.handlers.uuids import to_bytes, to_uuid
+from tidelog.handlers.uuids import to_bytes
 from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.metadata import DescribedPartition, TopicWriter
 from tidelog.replication.partition import Role
 
 _ZERO = timedelta(0)
+_NOT_AVAILABLE = int(ErrorCode.leader_not_available)
 BY_ID_VERSION = 12
 AUTO_CREATE_WAIT_MS = 5_000
 _KEY_LENGTH_MAX = 200
@@ -142,44 +145,32 @@ def _metadata(broker: Broker, request: Request, asked: Any, wanted: Wanted) -> b
         )
         for facts in broker.image.brokers.values()
     )
-    return request.respond(
+    frame = request.respond(
         throttle_time=_ZERO,
         brokers=brokers,
         cluster_id=broker.image.cluster_id,
         controller_id=broker.node_id,
-        topics=tuple(_topic(broker, request, *one, topic_operations) for one in wanted),
+        topics=(),
         cluster_authorized_operations=CLUSTER_OPERATIONS if of_cluster else NO_OPERATIONS,
         error_code=ErrorCode.none,
     )
+    writer = TopicWriter(request.version)
+    return writer.splice(frame, [_topic(broker, writer, *one, topic_operations) for one in wanted])
 
 
 def _topic(
     broker: Broker,
-    request: Request,
+    writer: TopicWriter,
     topic: TopicFacts | None,
     topic_id: bytes | None,
     name: str | None,
     operations: int,
-) -> Any:
+) -> bytes:
     if topic is None:
-        return request.make(
-            "MetadataResponseTopic",
-            error_code=_missing_error(name, topic_id),
-            name=name,
-            topic_id=to_uuid(topic_id),
-            is_internal=is_internal(name or ""),
-            partitions=(),
-            topic_authorized_operations=operations,
-        )
-    return request.make(
-        "MetadataResponseTopic",
-        error_code=ErrorCode.none,
-        name=topic.name,
-        topic_id=to_uuid(topic.topic_id),
-        is_internal=is_internal(topic.name),
-        partitions=tuple(_partition(broker, request, topic, index) for index in sorted(topic.partitions)),
-        topic_authorized_operations=operations,
-    )
+        error = _missing_error(name, topic_id)
+        return writer.write(error, name, topic_id, is_internal(name or ""), (), operations)
+    described = _described(broker, topic)
+    return writer.write(0, topic.name, topic.topic_id, is_internal(topic.name), described, operations)
 
 
 def _missing_error(name: str | None, topic_id: bytes | None) -> ErrorCode:
@@ -190,20 +181,15 @@ def _missing_error(name: str | None, topic_id: bytes | None) -> ErrorCode:
     return ErrorCode.unknown_topic_or_partition
 
 
-def _partition(broker: Broker, request: Request, topic: TopicFacts, index: int) -> Any:
-    facts = topic.partitions[index]
-    here = broker.partitions.of(topic.topic_id)
-    is_offline = here is None or here[index].role is Role.OFFLINE
-    return request.make(
-        "MetadataResponsePartition",
-        error_code=ErrorCode.leader_not_available if is_offline else ErrorCode.none,
-        partition_index=index,
-        leader_id=-1 if is_offline else facts.leader,
-        leader_epoch=facts.leader_epoch,
-        replica_nodes=tuple(facts.replicas),
-        isr_nodes=tuple(facts.in_sync_replicas),
-        offline_replicas=tuple(facts.replicas) if is_offline else (),
-    )
+def _described(broker: Broker, topic: TopicFacts) -> Iterator[DescribedPartition]:
+    here = broker.partitions.of(topic.topic_id) or ()
+    for index in sorted(topic.partitions):
+        facts = topic.partitions[index]
+        epoch, replicas = facts.leader_epoch, facts.replicas
+        if index < len(here) and here[index].role is not Role.OFFLINE:
+            yield 0, index, facts.leader, epoch, replicas, facts.in_sync_replicas, ()
+        else:
+            yield _NOT_AVAILABLE, index, -1, epoch, replicas, facts.in_sync_replicas, replicas
 
 
 def handle_find_coordinator(broker: Broker, request: Request) -> Result:
