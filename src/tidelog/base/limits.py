@@ -74,6 +74,7 @@ SCRAM_SALT_SIZE_MAX = 1_024
 
 # The log
 BATCH_HEADER_SIZE = 61
+RECORD_ERRORS_MAX = 1_000  # records of one batch that are told of, each with its reason
 DECOMPRESSED_SIZE_MAX = 128 * MIB  # of one batch, where its records must be looked at
 RECENT_BATCHES_PER_PRODUCER = 5
 PRODUCERS_PER_PARTITION_MAX = 100_000
