@@ -2,4 +2,6 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.compat.contract")
+pytest.register_assert_rewrite(
+    "tests.compat.contract", "tests.compat.operator", "tests.compat.operator_contract"
+)

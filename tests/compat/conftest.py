@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from tests.compat.broker import running_broker
-from tests.compat.client import Admin
+from tests.compat.client import Admin, eventually
 from tests.compat.confluent.driver import Confluent
 
 
@@ -45,6 +45,7 @@ def new_topic(writer: Admin) -> NewTopic:
     def make(settings: Mapping[str, str] | None = None, partitions: int = 1) -> str:
         name = f"compat-{uuid4().hex[:12]}"
         writer.create_topic(name, partitions, {"retention.ms": "-1"} | dict(settings or {}))
+        eventually(lambda: writer.topics().get(name) == partitions, f"{name} is not listed")
         return name
 
     return make

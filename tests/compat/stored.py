@@ -29,12 +29,23 @@ class StoredBatch:
 
 
 def stored_batches(bootstrap: str, topic: str, offset: int = 0) -> list[StoredBatch]:
+    error, records = _fetch(bootstrap, topic, offset)
+    assert error == 0, f"fetch answered with error {error}"
+    return _batches(records)
+
+
+def fetch_error(bootstrap: str, topic: str, offset: int) -> int:
+    """What a fetch at this offset is refused with: clients hide it, or go elsewhere on their own."""
+    return _fetch(bootstrap, topic, offset)[0]
+
+
+def _fetch(bootstrap: str, topic: str, offset: int) -> tuple[int, bytes]:
     host, _, port = bootstrap.partition(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(_request(topic, offset))
         stream = connection.makefile("rb")
         (size,) = struct.unpack(">i", stream.read(4))
-        return _batches(_records(stream.read(size)))
+        return _records(stream.read(size))
 
 
 def _request(topic: str, offset: int) -> bytes:
@@ -47,15 +58,14 @@ def _request(topic: str, offset: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def _records(response: bytes) -> bytes:
-    """The records of the one partition in the response."""
+def _records(response: bytes) -> tuple[int, bytes]:
+    """The error and the records of the one partition in the response."""
     (name_size,) = struct.unpack_from(">h", response, 12)
     position = 14 + name_size + 4
     _, error, _, _, aborted_count = struct.unpack_from(">ihqqi", response, position)
-    assert error == 0, f"fetch answered with error {error}"
     position += 26 + max(aborted_count, 0) * 16
     (size,) = struct.unpack_from(">i", response, position)
-    return response[position + 4 : position + 4 + size]
+    return error, response[position + 4 : position + 4 + max(size, 0)]
 
 
 def _batches(records: bytes) -> list[StoredBatch]:

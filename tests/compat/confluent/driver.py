@@ -118,10 +118,10 @@ class Confluent:
 
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(settings))
-        _settle(self._admin.create_topics([new])[topic])
+        settle(self._admin.create_topics([new])[topic])
 
     def delete_topic(self, topic: str) -> None:
-        _settle(self._admin.delete_topics([topic])[topic])
+        settle(self._admin.delete_topics([topic])[topic])
 
     def read_to_end(self, topic: str, *, committed_only: bool) -> list[Received]:
         """Everything from the earliest offset until the client says that the partition has ended."""
@@ -211,8 +211,9 @@ def _place(start: Start) -> int:
     return {"earliest": OFFSET_BEGINNING, "latest": OFFSET_END}[start] if isinstance(start, str) else start
 
 
-def _settle(future: Any) -> None:
+def settle(future: Any) -> Any:
+    """What an admin call came to; a refusal is raised."""
     try:
-        future.result(CONSUME_SECONDS_MAX)
+        return future.result(CONSUME_SECONDS_MAX)
     except KafkaException as error:
         raise Refused(error.args[0].code(), error.args[0].str()) from error

@@ -54,7 +54,7 @@ class Consumer:
         """Until `count` records are there or the time is over."""
         return [_received(record) for record in self.call("poll", count=count, wait_ms=wait_ms)]
 
-    def call(self, name: str, **arguments: Any) -> Any:
+    def call(self, name: str, /, **arguments: Any) -> Any:
         return self._jvm.call(f"consumer.{name}", handle=self._handle, topic=self._topic, **arguments)
 
 
@@ -147,7 +147,7 @@ class Java:
     def delete_topic(self, topic: str) -> None:
         self.admin("delete_topic", topic=topic)
 
-    def admin(self, name: str, **arguments: Any) -> Any:
+    def admin(self, name: str, /, **arguments: Any) -> Any:
         """One call of the Java admin client."""
         return self.jvm.call(
             f"admin.{name}", bootstrap=self.bootstrap, **{"validate_only": False} | arguments

@@ -44,7 +44,7 @@ class Jvm:
         self._process = process
         self._log = log
 
-    def call(self, name: str, **arguments: Any) -> Any:
+    def call(self, name: str, /, **arguments: Any) -> Any:
         """One call of the Java half. Raises `Refused` where the broker said no."""
         calls, answers = self._process.stdin, self._process.stdout
         assert calls is not None and answers is not None

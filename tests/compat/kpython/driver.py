@@ -52,6 +52,7 @@ class KafkaPython:
             acks=ACKS[acks],
             enable_idempotence=idempotent,
             linger_ms=50,
+            max_request_size=64 << 20,
         )
         with closing(producer):
             sends = [self._send(producer, topic, record) for record in records]
@@ -117,11 +118,11 @@ class KafkaPython:
     def create_topic(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         new = {"num_partitions": partitions, "replication_factor": 1, "configs": dict(settings)}
         with closing(self._admin()) as admin:
-            _raise_refusal(admin.create_topics({topic: new}, raise_errors=False))
+            raise_refusal(admin.create_topics({topic: new}, raise_errors=False)["topics"])
 
     def delete_topic(self, topic: str) -> None:
         with closing(self._admin()) as admin:
-            _raise_refusal(admin.delete_topics([topic], raise_errors=False))
+            raise_refusal(admin.delete_topics([topic], raise_errors=False)["topics"])
 
     def _admin(self) -> KafkaAdminClient:
         return KafkaAdminClient(bootstrap_servers=self.bootstrap)
@@ -157,7 +158,7 @@ def _received(record: Any) -> Received:
     )
 
 
-def _raise_refusal(answer: Mapping[str, Any]) -> None:
-    for topic in answer["topics"]:
-        if topic["error_code"] != 0:
-            raise Refused(topic["error_code"], str(topic))
+def raise_refusal(answers: Sequence[Mapping[str, Any]]) -> None:
+    for answer in answers:
+        if answer["error_code"] != 0:
+            raise Refused(answer["error_code"], str(answer))

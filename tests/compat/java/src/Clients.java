@@ -110,7 +110,8 @@ final class Clients {
         List<Object> records = new ArrayList<>();
         while (records.size() < asked.get("count").asInt() && System.nanoTime() < deadline) {
             long left = Math.max(0, deadline - System.nanoTime());
-            consumer(asked).poll(Duration.ofNanos(Math.min(left, POLL_NANOS_MAX))).forEach(record -> records.add(received(record)));
+            consumer(asked).poll(Duration.ofNanos(Math.min(left, POLL_NANOS_MAX)))
+                .forEach(record -> records.add(received(record)));
         }
         return records;
     }

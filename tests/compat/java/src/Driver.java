@@ -10,6 +10,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.protocol.Errors;
 
@@ -50,6 +51,9 @@ public final class Driver {
             Throwable cause = failure;
             while (cause instanceof ExecutionException || cause instanceof CompletionException) {
                 cause = cause.getCause();
+            }
+            if (cause instanceof OffsetOutOfRangeException) {
+                cause = Errors.OFFSET_OUT_OF_RANGE.exception(cause.getMessage());
             }
             if (cause instanceof ApiException && Errors.forException(cause) != Errors.UNKNOWN_SERVER_ERROR) {
                 answer.put("refused", Errors.forException(cause).code());

@@ -1,7 +1,9 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -18,8 +20,8 @@ import org.apache.kafka.clients.admin.CreateTopicsOptions;
 import org.apache.kafka.clients.admin.DescribeClusterOptions;
 import org.apache.kafka.clients.admin.DescribeConfigsOptions;
 import org.apache.kafka.clients.admin.FeatureUpdate;
+import org.apache.kafka.clients.admin.ListConfigResourcesOptions;
 import org.apache.kafka.clients.admin.ListOffsetsOptions;
-import org.apache.kafka.clients.admin.LogDirDescription;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
@@ -31,7 +33,6 @@ import org.apache.kafka.clients.admin.TopicDescription;
 import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.admin.UserScramCredentialDeletion;
 import org.apache.kafka.clients.admin.UserScramCredentialUpsertion;
-import org.apache.kafka.clients.admin.UserScramCredentialsDescription;
 import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.Node;
@@ -83,7 +84,7 @@ final class Operations {
             .lowWatermarks().get(partition(asked)).get().lowWatermark());
         calls.put("offset", Operations::offset);
         calls.put("cluster", Operations::cluster);
-        calls.put("elect", (admin, asked) -> elect(admin, asked));
+        calls.put("elect", Operations::elect);
         calls.put("reassignments", (admin, asked) -> admin.listPartitionReassignments().reassignments().get().size());
         calls.put("producers", Operations::producers);
         calls.put("features", Operations::features);
@@ -158,7 +159,7 @@ final class Operations {
             cluster.nodes().get().stream().map(each -> List.of(each.id(), each.host(), each.port())).toList());
     }
 
-    /** The partition's error code, or -1 if the answer does not name it. */
+    /** Whether the answer names the partition. */
     private static Object elect(Admin admin, JsonNode asked) throws Exception {
         ElectionType type = asked.get("unclean").asBoolean() ? ElectionType.UNCLEAN : ElectionType.PREFERRED;
         Optional<Throwable> outcome =
@@ -201,9 +202,9 @@ final class Operations {
         calls.put("settings", Operations::settings);
         calls.put("alter", Operations::alter);
         calls.put("resources", (admin, asked) -> {
-            Set<ConfigResource.Type> kinds = new java.util.HashSet<>();
+            Set<ConfigResource.Type> kinds = new HashSet<>();
             asked.get("kinds").forEach(kind -> kinds.add(ConfigResource.Type.valueOf(kind.asText())));
-            return admin.listConfigResources(kinds, new org.apache.kafka.clients.admin.ListConfigResourcesOptions())
+            return admin.listConfigResources(kinds, new ListConfigResourcesOptions())
                 .all().get().stream().map(each -> List.of(each.type().name(), each.name())).toList();
         });
     }
@@ -225,7 +226,7 @@ final class Operations {
             setting.put("type", each.type().name());
             setting.put("documentation", each.documentation());
             setting.put("synonyms", each.synonyms().stream().map(synonym ->
-                java.util.Arrays.asList(synonym.name(), synonym.value(), synonym.source().name())).toList());
+                Arrays.asList(synonym.name(), synonym.value(), synonym.source().name())).toList());
             settings.put(each.name(), setting);
         }
         return settings;
@@ -244,10 +245,10 @@ final class Operations {
     private static void registerSecurity(Map<String, AdminCall> calls) {
         calls.put("credentials", (admin, asked) -> {
             Map<String, Object> credentials = new HashMap<>();
-            List<String> users = asked.has("user") ? List.of(asked.get("user").asText()) : null;
-            for (UserScramCredentialsDescription each :
-                    admin.describeUserScramCredentials(users).all().get().values()) {
-                credentials.put(each.name(), each.credentialInfos().stream()
+            var described = admin.describeUserScramCredentials(
+                asked.has("user") ? List.of(asked.get("user").asText()) : null);
+            for (String user : asked.has("user") ? List.of(asked.get("user").asText()) : described.users().get()) {
+                credentials.put(user, described.description(user).get().credentialInfos().stream()
                     .map(kept -> List.of(kept.mechanism().mechanismName(), kept.iterations())).toList());
             }
             return credentials;
@@ -285,8 +286,7 @@ final class Operations {
     private static Object logDirs(Admin admin, JsonNode asked) throws Exception {
         Map<String, Object> places = new TreeMap<>();
         int node = asked.get("node").asInt();
-        Map<String, LogDirDescription> described = admin.describeLogDirs(List.of(node)).allDescriptions().get().get(node);
-        described.forEach((path, place) -> {
+        admin.describeLogDirs(List.of(node)).allDescriptions().get().get(node).forEach((path, place) -> {
             Map<String, Object> sizes = new TreeMap<>();
             place.replicaInfos().forEach((partition, replica) -> sizes.put(partition.toString(), replica.size()));
             places.put(path, Map.of("sizes", sizes, "total", place.totalBytes().orElse(-1), "usable",
