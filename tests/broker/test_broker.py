@@ -8,7 +8,8 @@ import pytest
 
 from tests.log.making import make_batch
 from tests.sim.node import BrokerOnDisk
-from tidelog.broker.broker import Interval, StoreFailed
+from tidelog.broker.broker import StoreFailed
+from tidelog.broker.interval import Interval
 from tidelog.cluster.store import Outcome, Refused, StoreReply, StoreRequest, Unknown
 from tidelog.protocol.errors import ErrorCode
 

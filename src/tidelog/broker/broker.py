@@ -19,6 +19,7 @@ from tidelog.base.events import Event, error, info, warning
 from tidelog.base.files import Directory
 from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FLUSHES_MAX, RETENTION_SLICE
 from tidelog.base.setting import InvalidSetting
+from tidelog.broker.interval import Interval
 from tidelog.broker.moves import Copy, Move, Moved, MoveFailed, Moves
 from tidelog.broker.partitions import Checkpoint, Partitions
 from tidelog.broker.sessions import FetchSessions
@@ -57,23 +58,6 @@ class CopyRequest(NamedTuple):
 
     move: Move
     copy: Copy
-
-
-class Interval:
-    """Says once every so often that it is time."""
-
-    def __init__(self, every_ms: int) -> None:
-        self._every_ms = every_ms
-        self._next_ms: int | None = None
-
-    def is_over(self, uptime_ms: int) -> bool:
-        """True when the interval has passed since it was last True, or since the first call."""
-        if self._next_ms is None:
-            self._next_ms = uptime_ms + self._every_ms
-        if uptime_ms < self._next_ms:
-            return False
-        self._next_ms = uptime_ms + self._every_ms
-        return True
 
 
 SILENCE_CHECK_MS = 10_000  # how often clients that push no more metrics are looked for
