@@ -64,13 +64,13 @@ def test_kafka_s_older_signature_is_accepted(tmp_path: Path) -> None:
     opened(tmp_path)
 
 
-def test_deleted_partitions_are_removed_and_kafka_s_own_copies_are_left(tmp_path: Path) -> None:
+def test_deleted_partitions_and_unfinished_copies_are_removed_and_strays_are_left(tmp_path: Path) -> None:
     for name in ("t-0.abc-delete", "t-0.abc-future", "t-0.abc-stray", "t-0"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x").touch()
     opened(tmp_path)
     left = {path.name for path in tmp_path.iterdir()} - {"meta.properties"}
-    assert left == {"t-0.abc-future", "t-0.abc-stray", "t-0"}
+    assert left == {"t-0.abc-stray", "t-0"}
 
 
 def test_checkpoints_are_read_at_the_next_start(tmp_path: Path) -> None:

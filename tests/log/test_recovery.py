@@ -383,3 +383,40 @@ def test_a_control_batch_without_its_record_does_not_stop_a_log_from_opening(
     assert (log.end_offset, report.cut_bytes) == (3, 0)
     assert len(report.problems) == record_count, report.problems
     assert append(log, make_batch()).base_offset == 3
+
+
+def damage_offset(path: Path, position: int, base_offset: int) -> None:
+    """Change a batch's base offset, which no checksum covers."""
+    data = bytearray(path.read_bytes())
+    pack_into(">q", data, position, base_offset)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("base_offset", [2**40, 2**31 + 15, 2**63 - 9])
+def test_an_offset_that_no_index_could_hold_cuts_its_batch(tmp_path: Path, base_offset: int) -> None:
+    filled(tmp_path).close(clean=False)
+    size = len(make_batch(2, producer_id=7, sequence=0))
+    damage_offset(tmp_path / name(15, ".log"), size, base_offset)
+    log, report = reopen(tmp_path, index_interval_bytes=100)
+    assert log.end_offset == 17 and report.cut_bytes > 0
+    append(log, make_batch(1))
+    log.roll(NOW_MS)
+    log.close(clean=True)
+
+
+def test_what_is_written_behind_a_gap_that_a_cut_laid_open_is_kept_by_the_next_recovery(
+    tmp_path: Path,
+) -> None:
+    filled(tmp_path).close(clean=False)
+    first = tmp_path / name(0, ".log")
+    size = len(make_batch(2, producer_id=7, sequence=0))
+    damage_offset(first, 0, 1)  # as if compaction had taken the first record
+    damage_offset(first, size, 3)
+    data = bytearray(first.read_bytes())
+    data[3 * size + 100] ^= 1
+    first.write_bytes(data)
+    log, _ = reopen(tmp_path, index_interval_bytes=100)
+    end_offset = append(log, make_batch(1)).end_offset
+    log.close(clean=False)
+    again, report = reopen(tmp_path, index_interval_bytes=100)
+    assert (again.end_offset, report.cut_bytes) == (end_offset, 0)

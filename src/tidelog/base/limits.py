@@ -54,7 +54,6 @@ CONFIG_RESOURCES_MAX = 10_000  # groups, and client metrics, that have settings 
 CONFIGS_DESCRIBED_BYTES_MAX = 100 * MIB  # of one answer
 AUTO_CREATED_TOPICS_MAX = 1_000  # by one request
 FETCH_SESSION_PARTITIONS_MAX = 100_000
-DESCRIBED_PARTITIONS_MAX = 2_000  # in one answer; the next cursor leads on
 DESCRIBED_PRODUCERS_MAX = 100_000  # in one answer
 
 # Metrics that clients push
@@ -74,6 +73,7 @@ SCRAM_SALT_SIZE_MAX = 1_024
 
 # The log
 BATCH_HEADER_SIZE = 61
+RELATIVE_OFFSET_MAX = 2**31 - 1  # of a record above its segment: an index has four bytes for it
 RECORD_ERRORS_MAX = 1_000  # records of one batch that are told of, each with its reason
 DECOMPRESSED_SIZE_MAX = 128 * MIB  # of one batch, where its records must be looked at
 RECENT_BATCHES_PER_PRODUCER = 5

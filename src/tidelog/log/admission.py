@@ -8,10 +8,13 @@ with a codec of its own gets its batches recompressed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+
 from crc32c import crc32c
 
 from tidelog.base.config import TopicSettings
-from tidelog.base.limits import BATCH_HEADER_SIZE
+from tidelog.base.limits import BATCH_HEADER_SIZE, RECORD_ERRORS_MAX
 from tidelog.protocol.batch import (
     APPEND_TIME_BIT,
     ATTRIBUTES_POSITION,
@@ -24,14 +27,25 @@ from tidelog.protocol.batch import (
 )
 from tidelog.protocol.compression import CODECS, ZSTD
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
-from tidelog.protocol.records import read_records, recompress
+from tidelog.protocol.records import Record, read_records, recompress
 
 Admitted = tuple[BatchHeader, memoryview, int, int]
 
 RECORD_SIZE_MIN = 7  # seven fields of at least a byte
+LENGTH_LEGACY_MIN = 14  # of the smallest message of any magic
 
 _CORRUPT = ErrorCode.corrupt_message
 _INVALID = ErrorCode.invalid_record
+
+
+class RefusedRecords(RefusedBatch):
+    """A batch that is refused for some of its records: their places in it, each with the reason."""
+
+    def __init__(self, code: int, reason: str, places: Iterable[int]) -> None:
+        super().__init__(code, reason)
+        self.record_errors: list[tuple[int, str | None]] = [
+            (place, reason) for place in islice(places, RECORD_ERRORS_MAX)
+        ]
 
 
 def admit(view: memoryview, start: int, end: int, settings: TopicSettings, now_ms: int) -> Admitted:
@@ -40,10 +54,8 @@ def admit(view: memoryview, start: int, end: int, settings: TopicSettings, now_m
     if size < BATCH_HEADER_SIZE:
         raise RefusedBatch(_INVALID, f"a batch of {size} bytes is shorter than its header")
     header = read_header(view, start)
-    if header.magic != 2:
-        raise RefusedBatch(_INVALID, f"magic {header.magic} is not accepted, only 2")
-    if header.length + LENGTH_OVERHEAD != size:
-        _refuse_length(header, size)
+    if header.magic != 2 or header.length + LENGTH_OVERHEAD != size:
+        _refuse_shape(header, size)
     if size > settings.max_message_bytes:
         raise RefusedBatch(
             ErrorCode.message_too_large,
@@ -53,7 +65,7 @@ def admit(view: memoryview, start: int, end: int, settings: TopicSettings, now_m
         raise RefusedBatch(_CORRUPT, "the batch's checksum does not match its content")
     _check_header(header)
     if not settings.uses_append_time:
-        _check_timestamps(header, settings, now_ms)
+        _check_timestamps(view[start:end], header, settings, now_ms)
     if settings.is_compacted:
         _check_keys(view[start:end])
     if settings.codec_name != "producer" and CODECS[settings.codec_name] != header.codec:
@@ -61,10 +73,20 @@ def admit(view: memoryview, start: int, end: int, settings: TopicSettings, now_m
     return header, view, start, end
 
 
-def _refuse_length(header: BatchHeader, size: int) -> None:
-    if BATCH_HEADER_SIZE - LENGTH_OVERHEAD <= header.length < size - LENGTH_OVERHEAD:
+def _refuse_shape(header: BatchHeader, size: int) -> None:
+    """Bytes that no batch could begin with are corrupt; what could be one is not what was asked for."""
+    if header.length < LENGTH_LEGACY_MIN:
+        raise RefusedBatch(_CORRUPT, f"a batch of {header.length + LENGTH_OVERHEAD} bytes cannot be")
+    if not 0 <= header.magic <= 2:
+        raise RefusedBatch(_CORRUPT, f"magic {header.magic} is not known")
+    left = size - header.length - LENGTH_OVERHEAD
+    if left < 0:
+        raise RefusedBatch(_INVALID, f"the batch says it has {size - left} bytes, not {size}")
+    if header.magic != 2:
+        raise RefusedBatch(_INVALID, f"magic {header.magic} is not accepted, only 2")
+    if left >= LENGTH_OVERHEAD:
         raise RefusedBatch(_INVALID, "a produce request holds exactly one batch for a partition")
-    raise RefusedBatch(_INVALID, f"the batch says it has {header.length + LENGTH_OVERHEAD} bytes, not {size}")
+    raise RefusedBatch(_CORRUPT, f"{left} bytes follow the batch")
 
 
 def _check_header(header: BatchHeader) -> None:
@@ -79,7 +101,8 @@ def _check_header(header: BatchHeader) -> None:
     if not attributes & CODEC_MASK and count * RECORD_SIZE_MIN > header.size - BATCH_HEADER_SIZE:
         raise RefusedBatch(_INVALID, f"{count} records do not fit in {header.size} bytes")
     if attributes & APPEND_TIME_BIT:
-        raise RefusedBatch(ErrorCode.invalid_timestamp, "LogAppendTime is the broker's to set")
+        reason = "LogAppendTime is the broker's to set"
+        raise RefusedRecords(ErrorCode.invalid_timestamp, reason, range(count))
     if attributes & CONTROL_BIT:
         raise RefusedBatch(_INVALID, "clients may not write control records")
     if attributes & ~KNOWN_ATTRIBUTES or attributes & CODEC_MASK > ZSTD:
@@ -90,27 +113,31 @@ def _check_header(header: BatchHeader) -> None:
         )
 
 
-def _check_timestamps(header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
+def _check_timestamps(batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
     newest, oldest = header.max_timestamp, header.base_timestamp
-    if newest - now_ms > settings.timestamp_after_max_ms:
-        raise RefusedBatch(
-            ErrorCode.invalid_timestamp,
-            f"timestamp {newest} is more than {settings.timestamp_after_max_ms} ms ahead of {now_ms}",
-        )
-    if oldest >= 0 and now_ms - oldest > settings.timestamp_before_max_ms:
-        raise RefusedBatch(
-            ErrorCode.invalid_timestamp,
-            f"timestamp {oldest} is more than {settings.timestamp_before_max_ms} ms behind {now_ms}",
-        )
+    after, before = settings.timestamp_after_max_ms, settings.timestamp_before_max_ms
+    if newest - now_ms > after:
+        reason = f"timestamp {newest} is more than {after} ms ahead of {now_ms}"
+    elif oldest >= 0 and now_ms - oldest > before:
+        reason = f"timestamp {oldest} is more than {before} ms behind {now_ms}"
+    else:
+        return
+    times = [record.timestamp for record in _read(batch)]
+    wrong = (place for place, time in enumerate(times) if time >= 0 and not -after <= now_ms - time <= before)
+    raise RefusedRecords(ErrorCode.invalid_timestamp, reason, wrong)
 
 
 def _check_keys(batch: memoryview) -> None:
+    without = [place for place, record in enumerate(_read(batch)) if record.key is None]
+    if without:
+        raise RefusedRecords(_INVALID, "a compacted topic takes no record without a key", without)
+
+
+def _read(batch: memoryview) -> list[Record]:
     try:
-        records = read_records(batch)
+        return read_records(batch)
     except CorruptBatch as error:
         raise RefusedBatch(_CORRUPT, str(error)) from None
-    if any(record.key is None for record in records):
-        raise RefusedBatch(_INVALID, "a compacted topic takes no record without a key")
 
 
 def _recompressed(batch: memoryview, codec: int, settings: TopicSettings) -> Admitted:

@@ -113,6 +113,7 @@ class _Opening:
         if not self.is_clean:
             log.end_offset = log.bases[scan_from]
             self._scan_segments(scan_from)
+            self._close_off_gaps()
             if log.end_offset > log.bases[0]:
                 log.write_snapshot()
         self._drop_old_snapshots()
@@ -130,7 +131,7 @@ class _Opening:
         if not self._indexes_are_sane(active):
             return False
         entry = active.offset_index.last()
-        scan = Scan(active.file, entry[1] if entry else 0, active.size)
+        scan = Scan(active.file, entry[1] if entry else 0, active.size, active.base_offset)
         for batch, _ in scan.batches():
             self.log.end_offset = batch.header.last_offset + 1
         return scan.problem is None and self.log.end_offset == self._recovery_point
@@ -188,7 +189,7 @@ class _Opening:
             return
         self.report.rebuilt.append(segment.offset_index.name)
         segment.reset_indexes()
-        scan = Scan(segment.file, 0, segment.size)
+        scan = Scan(segment.file, 0, segment.size, segment.base_offset)
         for batch, _ in scan.batches():
             self._index(segment, batch)
         segment.seal()
@@ -207,7 +208,7 @@ class _Opening:
         if note_aborts:
             self.report.rebuilt.append(self.log.aborted[segment.base_offset].name)
             self.log.aborted.pop(segment.base_offset).reset()
-        for batch, data in Scan(segment.file, 0, segment.size).batches():
+        for batch, data in Scan(segment.file, 0, segment.size, segment.base_offset).batches():
             if batch.header.last_offset >= self._replay_from:
                 self._apply(batch, data, note_aborts, segment.base_offset)
 
@@ -226,6 +227,15 @@ class _Opening:
                 segment.seal()
                 log.write_snapshot()
 
+    def _close_off_gaps(self) -> None:
+        """A segment that lacks records and became the last by a cut takes no more: behind its gaps, the next
+        recovery would believe nothing that is written from now on."""
+        log = self.log
+        if not self._is_dense and not log.settings.is_compacted and log.active.size:
+            log.active.seal()
+            log.write_snapshot()
+            log.add_segment(log.end_offset, 0, self._now_ms)
+
     def _is_gap(self, segment: Segment) -> bool:
         """Whether records are missing before this segment that neither retention nor compaction took:
         their file never reached the disk, so what follows is not the log that was written."""
@@ -242,7 +252,7 @@ class _Opening:
         if segment.base_offset in log.aborted:
             log.aborted.pop(segment.base_offset).reset()
         must_follow = place == len(log.segments) - 1 and not log.settings.is_compacted
-        scan = Scan(segment.file, 0, segment.size)
+        scan = Scan(segment.file, 0, segment.size, segment.base_offset)
         for batch, data in scan.batches():
             header = batch.header
             base_offset = header.base_offset

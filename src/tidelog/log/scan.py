@@ -10,7 +10,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidelog.base.files import File
-from tidelog.base.limits import BATCH_HEADER_SIZE, SCAN_CHUNK_SIZE
+from tidelog.base.limits import BATCH_HEADER_SIZE, RELATIVE_OFFSET_MAX, SCAN_CHUNK_SIZE
 from tidelog.protocol.batch import (
     LENGTH_MIN,
     LENGTH_OVERHEAD,
@@ -91,9 +91,10 @@ class Scan:
     `position` is where the good part ends, `problem` says why the scan stopped there, if not at the end.
     """
 
-    def __init__(self, file: File, position: int, end: int) -> None:
+    def __init__(self, file: File, position: int, end: int, segment_offset: int = 0) -> None:
         self._file = file
         self._end = end
+        self._segment_offset = segment_offset
         self.position = position
         self.problem: str | None = None
 
@@ -127,7 +128,12 @@ class Scan:
 
     def _checked(self, chunk: memoryview, inside: int, size: int) -> BatchHeader | None:
         try:
-            return check_whole(chunk, inside, inside + size)
+            header = check_whole(chunk, inside, inside + size)
         except CorruptBatch as error:
             self.problem = f"a batch at {self.position} is corrupt: {error}"
             return None
+        # No checksum covers the base offset, and an index has 31 bits for what is above its segment's.
+        if not 0 <= header.last_offset - self._segment_offset <= RELATIVE_OFFSET_MAX:
+            self.problem = f"a batch at {self.position} has offset {header.base_offset}"
+            return None
+        return header

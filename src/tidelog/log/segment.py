@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import Buffer, Directory, File
-from tidelog.base.limits import BATCH_HEADER_SIZE
+from tidelog.base.limits import BATCH_HEADER_SIZE, RELATIVE_OFFSET_MAX
 from tidelog.log.index import OffsetIndex, TimeIndex
 from tidelog.log.scan import BatchAt, Place, find_batch, walk_headers
 from tidelog.protocol.batch import NO_TIMESTAMP
@@ -30,7 +30,6 @@ SEGMENT_SUFFIXES = (
     TRANSACTION_INDEX_SUFFIX,
     SNAPSHOT_SUFFIX,
 )
-RELATIVE_OFFSET_MAX = 2**31 - 1
 _REBUILT_INTERVAL = 4_096
 
 
