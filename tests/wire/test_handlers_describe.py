@@ -144,11 +144,11 @@ def test_pages_begin_at_the_cursor_and_end_at_the_limit(
     assert described(ask_partitions(topics, names, limit, cursor)) == expected
 
 
-def test_no_answer_has_more_partitions_than_the_broker_s_bound(
-    topics: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(describe, "DESCRIBED_PARTITIONS_MAX", 4)
-    assert described(ask_partitions(topics, [], 1_000)) == ([("a", [0, 1, 2]), ("b", [0])], ("b", 1))
+def test_no_answer_has_more_partitions_than_the_broker_s_setting(tmp_path: Path) -> None:
+    harness = Harness(tmp_path, max_request_partition_size_limit="4")
+    harness.create_topic("a", partitions=3)
+    harness.create_topic("b", partitions=2)
+    assert described(ask_partitions(harness, [], 1_000)) == ([("a", [0, 1, 2]), ("b", [0])], ("b", 1))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from tidelog.base.limits import DESCRIBED_PARTITIONS_MAX, DESCRIBED_PRODUCERS_MAX
+from tidelog.base.limits import DESCRIBED_PRODUCERS_MAX
 from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
 from tidelog.handlers.names import is_internal, name_problem
@@ -97,7 +97,8 @@ def handle_describe_topic_partitions(broker: Broker, request: Request) -> Result
     wanted = sorted(name for name in names or broker.image.topics if name >= first_name)
     if "" in wanted:  # Kafka cannot think of a nameless topic, and answers nothing of the request
         return _no_topics(request, asked.topics, ErrorCode.unknown_server_error)
-    limit = max(min(asked.response_partition_limit, DESCRIBED_PARTITIONS_MAX), 1)
+    limit_max = broker.settings.number("max.request.partition.size.limit")
+    limit = max(min(asked.response_partition_limit, limit_max), 1)
     topics: list[Any] = []
     next_place: tuple[str, int] | None = None
     for name in wanted:
