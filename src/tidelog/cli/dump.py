@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
-from typing import BinaryIO, cast
+from typing import cast
 
 from tidelog.base.files import DiskDirectory, File
 from tidelog.cli.failure import BadWord
+from tidelog.cli.findings import ReadOnlyFile
 from tidelog.cli.jsonlines import text_of
 from tidelog.log.checkpoint import LEADER_EPOCHS, read_rows
 from tidelog.log.index import OffsetIndex, TimeIndex
@@ -66,21 +67,11 @@ class Dump:
     problem: str | None = None
 
 
-class _ReadOnly:
-    """The one call of a `File` that a scan makes, without the right to write that `File` needs."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._descriptor = file.fileno()
-
-    def read(self, position: int, size: int) -> bytes:
-        return os.pread(self._descriptor, size, position)
-
-
 def dump_file(path: str, suffix: str, records: bool) -> Dump:
     """A file that belongs to a segment, by its suffix."""
+    if suffix == ".log":
+        return _dump_log(path, records)
     with open(path, "rb") as file:
-        if suffix == ".log":
-            return _dump_log(file, records)
         content = file.read()
     if suffix == ".snapshot":
         return _dump_snapshot(content)
@@ -103,8 +94,15 @@ def dump_checkpoint(path: str) -> Dump:
     return Dump(columns, [tuple(int(word) if word.isdigit() else word for word in row) for row in rows])
 
 
-def _dump_log(file: BinaryIO, records: bool) -> Dump:
-    scan = Scan(cast(File, _ReadOnly(file)), 0, os.fstat(file.fileno()).st_size)
+def _dump_log(path: str, records: bool) -> Dump:
+    file = ReadOnlyFile(path)
+    try:
+        return _dump_batches(Scan(cast(File, file), 0, file.size), records)
+    finally:
+        file.close()
+
+
+def _dump_batches(scan: Scan, records: bool) -> Dump:
     found = Dump(_RECORD_COLUMNS if records else _BATCH_COLUMNS, [])
     for batch, data in scan.batches():
         if not records:

@@ -1,33 +1,50 @@
-"""`tidelog log dump`: shows what is in a file of a log directory, whole or damaged.
+"""`tidelog log dump | verify`: shows what is in a file of a log directory, and says what is wrong in it.
 
-**Invariant:** reads only; a damaged file is shown up to the damage, and the exit code is 1.
+**Invariant:** reads only; where there is damage, the exit code is 1.
 """
 
 from __future__ import annotations
 
 import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from tidelog.cli.dump import Dump, dump_checkpoint, dump_file
 from tidelog.cli.failure import BadWord, Failure
-from tidelog.cli.options import TableFormat, TableOrJson
-from tidelog.cli.screen import print_json, print_table
+from tidelog.cli.findings import Findings
+from tidelog.cli.options import TableFormat, TableOrJson, examples
+from tidelog.cli.screen import print_json, print_table, size_text
+from tidelog.cli.verify import Verification
 from tidelog.log.checkpoint import HIGH_WATERMARKS, LEADER_EPOCHS, LOG_START_OFFSETS, RECOVERY_POINTS
 
-app = typer.Typer(help="Look into the files of a log directory.")
+app = typer.Typer(help="Look into the files of a log directory, without a broker.")
 
 CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, LEADER_EPOCHS)
+PROGRESS_SIZE_MIN = 64 * 1024 * 1024
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
 
-@app.callback()
-def log() -> None:
-    """Makes `dump` a verb of its own; with a single command typer would drop the word."""
-
-
-@app.command()
+@app.command(
+    epilog=examples(
+        "tidelog log dump data/orders-0/00000000000000000000.log",
+        "tidelog log dump data/orders-0/00000000000000000000.log --records --format json",
+        "tidelog log dump data/recovery-point-offset-checkpoint",
+    )
+)
 def dump(
     segment: Annotated[
         str, typer.Argument(metavar="FILE", help="A segment, an index, a snapshot or a checkpoint.")
@@ -44,6 +61,87 @@ def dump(
         print_table([column.replace("_", " ") for column in found.columns], map(_words, found.rows))
     if found.problem is not None:
         raise Failure(f"{segment}: {found.problem}")
+
+
+@app.command(
+    epilog=examples("tidelog log verify data", "tidelog log verify data/orders-0 data/orders-1")
+    + "\n\nExit code 0: all is well; 1: problems were found; 2: not a log directory."
+)
+def verify(
+    directories: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIRECTORY…", help="A log directory, or a partition's folder.", show_default=False
+        ),
+    ],
+    format: TableOrJson = TableFormat.TABLE,
+) -> int:
+    """Check every batch, index, snapshot and checkpoint; say what a broker would do about what is wrong."""
+    findings = Findings()
+    checks = [Verification(path, findings) for path in directories]
+    in_use = [path for path, check in zip(directories, checks, strict=True) if check.is_in_use]
+    for path in in_use:
+        print(f"tidelog: {path} is in use by a broker: what it writes now may look torn", file=sys.stderr)
+    started = time.monotonic()
+    with _progress(sum(check.size for check in checks)) as findings.on_progress:
+        for check in checks:
+            check.run()
+    if format is TableFormat.JSON:
+        print_json(_verdict_json(findings, in_use))
+    else:
+        _print_verdict(findings, time.monotonic() - started)
+    return 1 if findings.problems else 0
+
+
+@contextmanager
+def _progress(size: int) -> Iterator[Callable[[int], None]]:
+    """A bar on the terminal, for logs that are worth one; takes the bytes that were read."""
+    terminal = Console(stderr=True)
+    columns = (
+        TextColumn("verify"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    is_shown = terminal.is_terminal and size >= PROGRESS_SIZE_MIN
+    with Progress(*columns, console=terminal, disable=not is_shown, transient=True) as progress:
+        task = progress.add_task("verify", total=size)
+        yield lambda read: progress.advance(task, read)
+
+
+def _verdict_json(findings: Findings, in_use: list[str]) -> dict[str, object]:
+    return {
+        "partitions": findings.partitions,
+        "segments": findings.segments,
+        "batches": findings.batches,
+        "records": findings.records,
+        "size": findings.size,
+        "gaps": findings.gaps,
+        "in_use": in_use,
+        "problems": [problem._asdict() for problem in findings.problems],
+    }
+
+
+def _print_verdict(findings: Findings, seconds: float) -> None:
+    for problem in findings.problems:
+        print(problem)
+    counts = [
+        _counted(findings.partitions, "partition"),
+        _counted(findings.segments, "segment"),
+        f"{findings.batches} batches",
+        _counted(findings.records, "record"),
+        f"{size_text(findings.size)}, read in {seconds:.1f} s",
+    ]
+    print(f"{_counted(len(findings.problems), 'problem')} in {', '.join(counts)}")
+    if findings.gaps:
+        print(
+            f"{_counted(findings.gaps, 'gap')} in the offsets of sealed segments, as compaction leaves them"
+        )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count or 'no'} {noun}" + ("" if count == 1 else "s")
 
 
 def _read(path: str, records: bool) -> Dump:

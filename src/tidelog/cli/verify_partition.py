@@ -1,0 +1,173 @@
+"""One partition's folder: its name, its topic id, its segments in order, snapshots and leader epochs."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from tidelog.base.files import DiskDirectory
+from tidelog.base.limits import TOPIC_NAME_LENGTH_MAX
+from tidelog.cli.findings import Findings, NextStart
+from tidelog.cli.verify_segment import SegmentCheck, Walk
+from tidelog.log.checkpoint import LEADER_EPOCHS, read_rows
+from tidelog.log.directory import PARTITION_METADATA, read_topic_id
+from tidelog.log.leftovers import offset_in_name
+from tidelog.log.producers import read_snapshot
+from tidelog.log.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    file_name,
+)
+from tidelog.protocol.errors import CorruptBatch
+
+FOLDER = re.compile(rf"([a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}})-(0|[1-9]\d*)")
+_LAST_OFFSET_FIELD = 3
+_NO_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the checkpoints of the log directory say of the partition; None where they say nothing."""
+
+    was_clean: bool = False
+    recovery_point: int | None = None
+    high_watermark: int | None = None
+    log_start_offset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What was found: the topic's id, and the offsets that the segments hold."""
+
+    topic_id: str | None
+    start_offset: int
+    end_offset: int
+
+
+def verify_partition(findings: Findings, path: str, known: Known) -> Extent:
+    """Look at everything in the folder at `path`."""
+    return _PartitionCheck(findings, path, known).run()
+
+
+class _PartitionCheck:
+    def __init__(self, findings: Findings, path: str, known: Known) -> None:
+        self._findings = findings
+        self._path = path
+        self._label = os.path.basename(os.path.abspath(path))
+        self._known = known
+        self._directory = DiskDirectory(path)
+        self._names = set(self._directory.names())
+
+    def run(self) -> Extent:
+        self._findings.partitions += 1
+        topic_id = self._check_topic_id()
+        bases = sorted(self._offsets_of(LOG_SUFFIX))
+        self._check_orphans(set(bases))
+        if not bases:
+            return Extent(topic_id, 0, 0)
+        start = NextStart(self._known.was_clean, self._known.recovery_point or 0, bases)
+        walk = Walk(end_offset=bases[0])
+        for base_offset in bases:
+            walk.end_offset = min(walk.end_offset, base_offset)  # what reaches beyond was reported already
+            SegmentCheck(self._findings, self._path, self._label, base_offset, start, walk).run()
+        walk.end_offset = max(walk.end_offset, bases[-1])
+        self._check_snapshots(walk.end_offset)
+        self._check_epochs(walk)
+        self._check_known(bases[0], walk.end_offset)
+        return Extent(topic_id, bases[0], walk.end_offset)
+
+    def _offsets_of(self, suffix: str) -> list[int]:
+        found = (offset_in_name(name, suffix) for name in self._names)
+        return [offset for offset in found if offset is not None]
+
+    def _check_topic_id(self) -> str | None:
+        topic_id = read_topic_id(self._directory)
+        if topic_id is None:
+            is_there = PARTITION_METADATA in self._names
+            problem = "not two lines with a version and a topic id" if is_there else "missing"
+            self._note(PARTITION_METADATA, problem, "written anew, with the id of the topic of that name")
+        return topic_id
+
+    def _check_orphans(self, bases: set[int]) -> None:
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+            for offset in sorted(set(self._offsets_of(suffix)) - bases):
+                self._note(file_name(offset, suffix), "has no .log beside it", "removed")
+        for name in sorted(self._names):
+            if name.endswith(LOG_SUFFIX) and offset_in_name(name, LOG_SUFFIX) is None:
+                self._note(name, "a segment is named by 20 digits", "left alone, its records are not served")
+
+    def _check_snapshots(self, end_offset: int) -> None:
+        for offset in sorted(self._offsets_of(SNAPSHOT_SUFFIX)):
+            name = file_name(offset, SNAPSHOT_SUFFIX)
+            try:
+                entries = read_snapshot(self._directory.read_whole(name) or b"")
+            except CorruptBatch as error:
+                self._note(name, str(error), "removed; an older one and the log after it are read")
+                continue
+            if offset > end_offset:
+                self._note(name, f"the log ends at {end_offset}, before it", "removed")
+            for entry in entries:
+                if entry[_LAST_OFFSET_FIELD] >= offset:
+                    problem = (
+                        f"producer {entry[0]} has offset {entry[_LAST_OFFSET_FIELD]}, not below {offset}"
+                    )
+                    self._note(name, problem, "believed; remove it and the log is read instead")
+
+    def _check_epochs(self, walk: Walk) -> None:
+        has_epochs = any(epoch >= 0 for epoch, _ in walk.epochs)
+        rows = read_rows(self._directory, LEADER_EPOCHS, width=2)
+        if rows is None:
+            if has_epochs:
+                problem = "not a checkpoint" if LEADER_EPOCHS in self._names else "missing"
+                self._note(LEADER_EPOCHS, problem, "made anew from the batches")
+            return
+        entries: list[tuple[int, int]] = []
+        for row in rows:
+            entry = _whole_numbers(row)
+            if entry is None or (entries and (entry[0] <= entries[-1][0] or entry[1] < entries[-1][1])):
+                self._note(
+                    LEADER_EPOCHS, f"the line {' '.join(row)!r} does not follow", "ignored from there on"
+                )
+                return
+            entries.append(entry)
+        if entries and entries[-1][1] > walk.end_offset:
+            problem = f"epoch {entries[-1][0]} begins at {entries[-1][1]}, the log ends at {walk.end_offset}"
+            self._note(LEADER_EPOCHS, problem, "such epochs are forgotten")
+        self._compare_epochs(entries, walk)
+
+    def _compare_epochs(self, entries: list[tuple[int, int]], walk: Walk) -> None:
+        """Every leadership that wrote a batch has its line, at the offset of that batch."""
+        first_known = entries[0][1] if entries else 0
+        lines = dict(entries)
+        for epoch, offset in walk.epochs:
+            if epoch < 0 or offset < first_known or lines.get(epoch, offset + 1) <= offset:
+                continue
+            problem = f"no line for epoch {epoch}, whose first batch has offset {offset}"
+            self._note(LEADER_EPOCHS, problem, "kept; a follower may be told a wrong end of an epoch")
+            return
+
+    def _check_known(self, start_offset: int, end_offset: int) -> None:
+        """The checkpoints were written after what they speak of: nothing may end below them."""
+        known = self._known
+        fate = f"the log ends at {end_offset}, records above are gone"
+        for what, offset in (("flushed", known.recovery_point), ("replicated", known.high_watermark)):
+            if offset is not None and offset > end_offset:
+                problem = f"the log was {what} up to offset {offset}, and ends at {end_offset}"
+                self._findings.add(self._label, problem, fate, offset=end_offset)
+        if known.log_start_offset is not None and known.log_start_offset > end_offset:
+            problem = f"must begin at {known.log_start_offset}, and ends at {end_offset}"
+            self._findings.add(self._label, problem, f"emptied; begins at {known.log_start_offset}")
+
+    def _note(self, name: str, problem: str, fate: str) -> None:
+        self._findings.add(f"{self._label}/{name}", problem, fate)
+
+
+def _whole_numbers(row: list[str]) -> tuple[int, int] | None:
+    try:
+        return int(row[0]), int(row[1])
+    except ValueError:
+        return None

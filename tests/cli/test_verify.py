@@ -1,0 +1,308 @@
+"""`tidelog log verify`: a broker's directory is well, and each kind of damage is named where it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.chaos.files import batches_of, segments
+from tests.cli.conftest import Tidelog
+from tidelog.cli.findings import Findings, Problem
+from tidelog.cli.verify import Verification
+from tidelog.protocol.records import Marker, build_batch, build_control_batch
+from tidelog.testing.process import BrokerProcess
+
+SETTINGS = {
+    "log.segment.bytes": "16384",
+    "log.index.interval.bytes": "512",
+    "log.retention.ms": "-1",
+    "num.partitions": "2",
+}
+RECORDS = 600
+TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+FIRST = "00000000000000000000"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log directory with one topic, `checked`, of several segments; its broker has stopped cleanly."""
+    directory = tmp_path_factory.mktemp("verify")
+    with BrokerProcess(directory, SETTINGS) as broker:
+        fill(broker.bootstrap_servers)
+        assert broker.stop() == 0
+    return directory / "data"
+
+
+def fill(bootstrap_servers: str) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "enable.idempotence": True,
+            "batch.num.messages": 20,
+            "log_level": 0,
+        }
+    )
+    for number in range(RECORDS):
+        producer.produce("checked", f"{number}" + "x" * 50, partition=0, timestamp=1_700_000_000_000 + number)
+    assert producer.flush(20) == 0
+
+
+@pytest.fixture
+def copy(written: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(written, tmp_path / "data"))
+
+
+def problems_in(path: Path) -> list[Problem]:
+    findings = Findings()
+    Verification(str(path), findings).run()
+    return findings.problems
+
+
+def only_problem(path: Path) -> Problem:
+    (problem,) = problems_in(path)
+    return problem
+
+
+def test_a_broker_s_directory_is_well(offline: Tidelog, written: Path) -> None:
+    shown = offline("log", "verify", str(written), "--format", "json")
+    assert (shown.exit_code, shown.error) == (0, "")
+    verdict: dict[str, Any] = json.loads(shown.out)
+    assert verdict["problems"] == verdict["in_use"] == []
+    assert (verdict["partitions"], verdict["records"]) == (2, RECORDS)
+    logs = segments(written / "checked-0")
+    assert verdict["segments"] == len(logs) + 1
+    assert verdict["batches"] == sum(len(batches_of(path)) for path in logs)
+    assert verdict["size"] == sum(path.stat().st_size for path in logs)
+
+
+def test_one_partition_can_be_checked_alone_or_with_others(offline: Tidelog, written: Path) -> None:
+    both = [str(written / "checked-0"), str(written / "checked-1")]
+    assert "no problems in 1 partition," in offline("log", "verify", both[0]).out
+    assert "no problems in 2 partitions," in offline("log", "verify", *both).out
+
+
+def test_verifying_changes_nothing(offline: Tidelog, copy: Path) -> None:
+    tear(copy / "checked-0")
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    assert offline("log", "verify", str(copy)).exit_code == 1
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_a_directory_in_use_is_checked_and_said_to_be(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, SETTINGS) as broker:
+        tidelog = Tidelog(broker.bootstrap_servers)
+        fill(broker.bootstrap_servers)
+        ended = tidelog("log", "verify", str(tmp_path / "data"), "--format", "json")
+        assert (ended.exit_code, len(ended.error.splitlines())) == (0, 1)
+        assert "in use by a broker" in ended.error
+        assert json.loads(ended.out)["in_use"] == [str(tmp_path / "data")]
+        tidelog("produce", "checked", stdin=b"still at work\n")
+
+
+@pytest.mark.parametrize("word", ["nowhere", "empty", "file"])
+def test_what_is_no_log_directory_is_a_bad_word(offline: Tidelog, tmp_path: Path, word: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    ended = offline("log", "verify", str(tmp_path / word))
+    assert (ended.exit_code, ended.out, len(ended.error.splitlines())) == (2, "", 1)
+    assert word in ended.error
+
+
+def test_each_problem_is_a_line_and_the_last_line_counts_them(offline: Tidelog, copy: Path) -> None:
+    flip(segments(copy / "checked-0")[0], 100)
+    flip(segments(copy / "checked-0")[1], 100)
+    shown = offline("log", "verify", str(copy))
+    assert (shown.exit_code, len(shown.lines)) == (1, 3)
+    assert shown.lines[0].startswith(f"checked-0/{FIRST}.log at 0 (offset 0): checksum does not match;")
+    assert shown.lines[2].startswith("2 problems in 2 partitions, ")
+
+
+def test_a_corrupt_batch_is_named_and_the_ones_behind_it_are_still_read(copy: Path) -> None:
+    log = segments(copy / "checked-0")[0]
+    second, third = batches_of(log)[1:3]
+    for batch in (second, third):
+        flip(log, batch.end_position - 1)
+    found = problems_in(copy)
+    assert [(problem.position, problem.offset) for problem in found] == [
+        (second.position, second.base_offset),
+        (third.position, third.base_offset),
+    ]
+    assert {problem.file for problem in found} == {f"checked-0/{log.name}"}
+    assert "the last stop was clean; consumers stop here" in found[0].at_start
+
+
+def test_what_happens_at_start_follows_from_the_stop_and_the_recovery_point(copy: Path) -> None:
+    logs = segments(copy / "checked-0")
+    flip(logs[0], 100)
+    (copy / ".kafka_cleanshutdown").unlink()
+    assert "below the recovery point" in only_problem(copy).at_start
+    (copy / "recovery-point-offset-checkpoint").unlink()
+    rest = logs[0].stat().st_size
+    assert only_problem(copy).at_start.startswith(f"cut off here, with the {rest} bytes")
+
+
+def test_a_torn_tail_is_named_and_is_going_to_be_cut(copy: Path) -> None:
+    position = tear(copy / "checked-0")
+    torn = next(problem for problem in problems_in(copy) if problem.position is not None)
+    assert (torn.file, torn.position) == (
+        f"checked-0/{segments(copy / 'checked-0')[-1].name}",
+        position,
+    )
+    assert torn.problem.startswith("is cut off at ")
+    assert torn.at_start.startswith("cut off here, with the ")
+
+
+def test_records_that_were_flushed_and_are_gone_are_missed(copy: Path) -> None:
+    segments(copy / "checked-0")[-1].write_bytes(b"")
+    gone = [problem for problem in problems_in(copy) if problem.file == "checked-0"]
+    assert [problem.problem.split()[3] for problem in gone] == ["flushed", "replicated"]
+
+
+def test_offsets_that_go_back_are_named(copy: Path) -> None:
+    log = segments(copy / "checked-0")[0]
+    batch = batches_of(log)[2]
+    data = bytearray(log.read_bytes())
+    data[batch.position : batch.position + 8] = (1).to_bytes(8, "big")
+    log.write_bytes(data)
+    found = problems_in(copy)
+    assert (found[0].position, found[0].offset) == (batch.position, 1)
+    assert "offset 1 comes after" in found[0].problem
+
+
+Damage = Callable[[Path], None]
+
+
+def rewrite(change: Callable[[bytes], bytes]) -> Damage:
+    return lambda path: (path.write_bytes(change(path.read_bytes())), None)[1]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "damage", "problem", "at_start"),
+    [
+        (".index", rewrite(lambda data: data[:-3]), "the last entry is cut off", "made anew"),
+        (".index", rewrite(lambda data: data[:7] + b"\x07" + data[8:]), "is inside a batch", "by the first"),
+        (".index", rewrite(lambda data: data[8:16] + data[:8]), "does not follow", "by the first read"),
+        (".index", rewrite(lambda data: data + b"\x00\x00\xff\xff" * 2), "behind the log's end", "made anew"),
+        (".index", Path.unlink, "missing", "made anew"),
+        (".timeindex", rewrite(lambda data: data[:-3]), "the last entry is cut off", "made anew"),
+        (".timeindex", rewrite(lambda data: data[:-12]), "greatest timestamp", "remove it"),
+        (".timeindex", rewrite(lambda data: b"\x00\x00\x00\x01" + data[4:]), "greatest up to", "remove it"),
+        (".timeindex", Path.unlink, "missing", "made anew"),
+    ],
+)
+def test_a_wrong_index_is_named(copy: Path, suffix: str, damage: Damage, problem: str, at_start: str) -> None:
+    path = segments(copy / "checked-0", suffix)[0]
+    damage(path)
+    found = only_problem(copy)
+    assert found.file == f"checked-0/{path.name}"
+    assert problem in found.problem
+    assert at_start in found.at_start
+
+
+def test_an_index_that_kafka_made_at_full_size_is_well(copy: Path) -> None:
+    for suffix in (".index", ".timeindex"):
+        path = segments(copy / "checked-0", suffix)[-1]
+        path.write_bytes(path.read_bytes() + bytes(24 * 4096))
+    assert problems_in(copy) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("checked-0/partition.metadata", "version: 0", "topic id"),
+        ("checked-0/partition.metadata", None, "missing"),
+        ("checked-0/partition.metadata", f"version: 0\ntopic_id: {TOPIC_ID}", "but checked-0 has"),
+        ("checked-0/leader-epoch-checkpoint", "0\n5\n0 0\n", "not a checkpoint"),
+        ("checked-0/leader-epoch-checkpoint", None, "missing"),
+        ("checked-0/leader-epoch-checkpoint", "0\n2\n0 0\n0 7\n", "'0 7' does not follow"),
+        ("checked-0/leader-epoch-checkpoint", "0\n2\n0 0\n9 100000\n", "begins at 100000"),
+        ("checked-0/leader-epoch-checkpoint", "0\n0\n", "no line for epoch 0"),
+        (f"checked-0/{FIRST}.snapshot", "nonsense as long as a snapshot", "snapshot has"),
+        ("checked-0/00000000000000009999.index", "", "no .log beside it"),
+        ("checked-0/1.log", "", "20 digits"),
+        ("recovery-point-offset-checkpoint", "0\n1\n", "not a checkpoint"),
+        ("replication-offset-checkpoint", "0\n1\nchecked 0 99999\n", "replicated up to offset 99999"),
+        ("log-start-offset-checkpoint", "0\n1\nchecked 0 99999\n", "must begin at 99999"),
+        ("recovery-point-offset-checkpoint", "0\n1\ngone 0 7\n", "names gone-0"),
+        ("meta.properties", None, "missing"),
+        ("meta.properties", "version=7\n", "version 7"),
+        ("meta.properties", "version=1\n", "no cluster.id"),
+        (f"no partition/{FIRST}.log", "", "not named"),
+    ],
+)
+def test_a_wrong_small_file_is_named(copy: Path, name: str, content: str | None, problem: str) -> None:
+    path = copy / name
+    if content is None:
+        path.unlink()
+    else:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(content)
+    found = only_problem(copy)
+    assert problem in found.problem
+    assert (
+        found.file in name or found.file == name or name.startswith("checked-0") or found.file == "checked-0"
+    )
+
+
+@pytest.fixture
+def transactions(tmp_path: Path) -> Path:
+    """A partition with an aborted transaction of producer 7 at offsets 0 and 1, and its index."""
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    data = build_batch(
+        [(b"k", None, (), 5)],
+        base_offset=0,
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+        leader_epoch=-1,
+    )
+    (folder / f"{FIRST}.log").write_bytes(data + build_control_batch(Marker.ABORT, 7, 0, 3, 6, base_offset=1))
+    (folder / f"{FIRST}.index").write_bytes(b"")
+    (folder / f"{FIRST}.timeindex").write_bytes((6).to_bytes(8, "big") + (1).to_bytes(4, "big"))
+    (folder / f"{FIRST}.txnindex").write_bytes(aborted(7, 0, 1, 2))
+    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}")
+    return folder
+
+
+def aborted(*fields: int) -> bytes:
+    return b"\0\0" + b"".join(field.to_bytes(8, "big") for field in fields)
+
+
+def test_an_aborted_transaction_with_its_entry_is_well(transactions: Path) -> None:
+    assert problems_in(transactions) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "lacks the transaction that producer 7 aborted"),
+        (aborted(7, 0, 1, 2)[:-1], "torn or corrupt"),
+        (aborted(7, 0, 1, 2) + aborted(8, 0, 1, 2), "no abort marker of producer 8 at offset 1"),
+    ],
+)
+def test_a_wrong_transaction_index_is_named(transactions: Path, content: bytes, problem: str) -> None:
+    (transactions / f"{FIRST}.txnindex").write_bytes(content)
+    assert only_problem(transactions).problem == problem
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def tear(partition: Path) -> int:
+    """Cut the last batch of the partition; where it begins."""
+    log = segments(partition)[-1]
+    position = batches_of(log)[-1].position
+    log.write_bytes(log.read_bytes()[:-4])
+    return position
