@@ -10,6 +10,8 @@ import resource
 from collections.abc import Iterator
 from time import process_time
 
+from tidelog.base.limits import OPEN_FILES_RESERVED
+
 Number = tuple[str, str, str, float]  # name, kind, meaning, value
 _FDS = "/proc/self/fd"
 
@@ -38,3 +40,8 @@ def open_file_count() -> int | None:
         return len(os.listdir(_FDS)) - 1  # without the one that listed them
     except OSError:
         return None
+
+
+def descriptor_share() -> int:
+    """How many descriptors connections may have, and as many again the files of the log."""
+    return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OPEN_FILES_RESERVED, 0) // 2

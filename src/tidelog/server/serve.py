@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import socket
 import traceback
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from time import monotonic_ns, time_ns
 
 from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.config import BrokerSettings
-from tidelog.base.descriptors import Descriptors
+from tidelog.base.descriptors import TOO_MANY_OPEN, Descriptors
 from tidelog.base.events import debug, error, info, warning
 from tidelog.base.files import DirectoryLock, DiskDirectory
 from tidelog.base.limits import (
@@ -28,7 +28,6 @@ from tidelog.base.limits import (
     CONNECTIONS_MAX,
     FLUSH_THREADS,
     FRAMES_BUFFERED_BYTES_MAX,
-    OPEN_FILES_RESERVED,
     RECEIVE_BUFFER_SIZE,
     TURN_MS_MAX,
 )
@@ -46,6 +45,7 @@ from tidelog.replication.partition import Partition
 from tidelog.server.listeners import advertised_of, bind, listeners_of, probe_listener_of
 from tidelog.server.pages import PageProbe
 from tidelog.server.probe import Probe
+from tidelog.server.process import descriptor_share
 from tidelog.server.report import Report, start_events
 from tidelog.server.stores.embedded import EmbeddedStore
 from tidelog.server.transport import Transport
@@ -54,8 +54,9 @@ from tidelog.server.vitals import Vitals
 STORE_FILE = "tidelog-store.sqlite"
 TICK_MS = 100  # or sooner, when somebody's deadline comes
 IDLE_CHECK_MS = 1_000
-ACCEPT_PAUSE_S = 1.0
+PAUSE_S = 1.0  # when there are no descriptors left
 TURN_NS_MAX = TURN_MS_MAX * MILLISECOND_NS
+STORE_TURN_NS_MAX = 5 * MILLISECOND_NS
 SLOW_NS = 100 * MILLISECOND_NS
 
 
@@ -94,6 +95,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._locks: list[DirectoryLock] = []
         self._removals: list[Removal] = []
+        self._received: deque[StoreReply | str] = deque()  # from the store, and not yet acted on
         self._submitted_ns: dict[int, int] = {}  # when what the store works on was asked, by ticket
         self._started_ms = monotonic_ms()
         self._timer: asyncio.TimerHandle | None = None
@@ -107,7 +109,7 @@ class Server:
         self._flushers = ThreadPoolExecutor(FLUSH_THREADS, thread_name_prefix="tidelog-flush")
         self._threads = ThreadPoolExecutor(BACKGROUND_THREADS, thread_name_prefix="tidelog-io")
         self.probe = PageProbe(self._threads, self.loop.call_soon_threadsafe)
-        descriptors = Descriptors(_descriptor_share())
+        descriptors = Descriptors(descriptor_share())
         directories = [LogDirectory(DiskDirectory(path, descriptors)) for path in self._lock_directories()]
         self._sockets = [bind(listener) for listener in self._listeners]
         watching = bind(self._probe_listener, "probe.listener") if self._probe_listener else None
@@ -220,11 +222,11 @@ class Server:
         except OSError as failure:  # out of descriptors: the client waits in the backlog
             self.report.tell(warning("connection not accepted", reason=failure.strerror))
             self.loop.remove_reader(listening.fileno())
-            self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again, listening)
+            self.loop.call_later(PAUSE_S, self._accept_again, listening)
             return
         peer = str(address[0])
         # Half of the descriptors are for the log: a client must not be able to take them.
-        limit = min(self.settings.number("max.connections"), CONNECTIONS_MAX, _descriptor_share())
+        limit = min(self.settings.number("max.connections"), CONNECTIONS_MAX, descriptor_share())
         of_peer = self._peers.get(peer, 0)
         if len(self._transports) >= limit or of_peer >= self.settings.number("max.connections.per.ip"):
             accepted.close()
@@ -358,7 +360,7 @@ class Server:
             failure = future.exception()
             assert failure is None or isinstance(failure, OSError)
             took_ns = future.result() if failure is None else 0
-            self.loop.call_soon_threadsafe(self._on_flushed, partition, failure, took_ns)
+            self.loop.call_soon_threadsafe(self._on_flushed, partition, job, failure, took_ns)
 
         self._flushers.submit(_run_timed, job).add_done_callback(on_done)
 
@@ -394,8 +396,15 @@ class Server:
             self.broker.fail_directory(directory, error)
             self._settle()
 
-    def _on_flushed(self, partition: Partition, failure: OSError | None, took_ns: int) -> None:
+    def _on_flushed(self, partition: Partition, job: FlushJob, failure: OSError | None, took_ns: int) -> None:
         if self._is_stopping and failure is None:
+            return
+        if failure is not None and failure.errno in TOO_MANY_OPEN and not self._is_stopping:
+            # A folder could not be opened to be synced; no fsync has failed, so this may be tried again.
+            self.report.tell(
+                warning("flush put off", reason=f"{failure.strerror}; raise the limit of open files")
+            )
+            self.loop.call_later(PAUSE_S, self._flush, partition, job)
             return
         if failure is None:
             self.vitals.fsync_times.observe(took_ns)
@@ -406,12 +415,18 @@ class Server:
         self._settle()
 
     def _on_store(self) -> None:
+        """For one turn: a hundred new topics are a hundred replies."""
         self._set_time()
-        for received in self._store.receive():
+        self._received += self._store.receive()
+        until_ns = monotonic_ns() + STORE_TURN_NS_MAX
+        while self._received and monotonic_ns() < until_ns:
+            received = self._received.popleft()
             if isinstance(received, StoreReply):
                 self._take_reply(received)
         if not self._is_stopping:
             self._settle()
+            if self._received:
+                self.loop.call_soon(self._on_store)
 
     def _take_reply(self, reply: StoreReply) -> None:
         self.vitals.store_times.observe(monotonic_ns() - self._submitted_ns.pop(reply.ticket))
@@ -482,8 +497,3 @@ def _run_timed(job: FlushJob) -> int:
 
 def _trace(bug: Exception) -> str:
     return "".join(traceback.format_exception(bug)).strip()
-
-
-def _descriptor_share() -> int:
-    """How many descriptors the connections may have, and as many again the files of the log."""
-    return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OPEN_FILES_RESERVED, 0) // 2

@@ -116,9 +116,10 @@ def test_answers_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
     store = EmbeddedStore(str(tmp_path / "store"), done.release)
     for ticket in range(20):
         store.submit(StoreRequest(ticket, Multi((Create(f"/{ticket}", b""),))))
-    for _ in range(20):
+    replies: list[StoreReply] = []
+    while len(replies) < 20:
         assert done.acquire(timeout=30)
-    replies = [reply for reply in store.receive() if isinstance(reply, StoreReply)]
+        replies += [reply for reply in store.receive() if isinstance(reply, StoreReply)]
     assert [reply.ticket for reply in replies] == list(range(20))
     store.close()
 
@@ -142,6 +143,35 @@ def test_a_failure_in_mid_request_changes_nothing_and_does_not_stop_the_next(
         apply(connection, operation)
 
     monkeypatch.setattr(embedded, "_apply", failing)
-    assert isinstance(client.change(Create("/b", b""), Create("/bad", b"")), Unknown)
+    assert isinstance(client.change(Create("/b", b""), Write("/bad", b"")), Unknown)
     assert client.change(Create("/c", b"")) == Done()
     assert sorted(client.tree()) == ["/a", "/c"]
+
+
+def test_requests_that_are_made_durable_together_succeed_and_fail_apart(tmp_path: Path) -> None:
+    connection = embedded._open(str(tmp_path / "store"))
+    actions: list[ReadTree | Multi] = [
+        Multi((Create("/a", b"1"), Create("/b", b""))),
+        Multi((Create("/c", b""), Create("/a", b"2"))),
+        Multi((Write("/a", b"3", 0), Check("/b", 0))),
+        Multi((Delete("/b"), Delete("/none"))),
+        Multi((Delete("/b"),)),
+        ReadTree("/"),
+    ]
+    requests = [StoreRequest(ticket, action) for ticket, action in enumerate(actions)]
+    outcomes = embedded._perform_all(connection, requests)
+    kinds = [Done, Refused, Done, Refused, Done, Tree]
+    assert [type(outcome) for outcome in outcomes] == kinds
+    assert outcomes[1] == Refused(1, "/a exists") and outcomes[3] == Refused(1, "/none does not exist")
+    assert outcomes[5] == Tree({"/a": Node(b"3", 1)})
+    connection.close()
+
+
+def test_more_nodes_than_one_statement_takes_are_made_and_deleted(client: Client) -> None:
+    paths = [f"/{number}" for number in range(2 * embedded.ROWS_TOGETHER_MAX + 7)]
+    assert client.change(*(Create(path, b"x") for path in paths)) == Done()
+    assert len(client.tree()) == len(paths)
+    late = client.change(*(Create(f"/new{path[1:]}", b"") for path in paths), Create(paths[0], b""))
+    assert late == Refused(len(paths), f"{paths[0]} exists")
+    assert client.change(*(Delete(path) for path in paths)) == Done()
+    assert client.tree() == {}
