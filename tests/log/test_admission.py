@@ -27,8 +27,8 @@ def changed(place: int, layout: str, value: int, count: int = 2) -> bytearray:
     [
         (0, ">q", 5, ErrorCode.invalid_record),
         (8, ">i", 10**6, ErrorCode.invalid_record),
-        (8, ">i", -1, ErrorCode.invalid_record),
-        (8, ">i", 0, ErrorCode.invalid_record),
+        (8, ">i", -1, ErrorCode.corrupt_message),
+        (8, ">i", 0, ErrorCode.corrupt_message),
         (16, ">b", 1, ErrorCode.invalid_record),
         (21, ">h", 0x20, ErrorCode.invalid_record),
         (21, ">h", 0x80, ErrorCode.invalid_record),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +265,30 @@ def test_a_partition_that_is_named_many_times_is_read_once(filled: Harness, vers
     asks = {"t": [(0, 0), (1, 0), *[(0, 90)] * 50]}
     answer = filled.ask(FETCH, version, **fetch_values(filled, version, asks))
     assert told(answer) == [(0, [90]), (1, [])], "as it was asked for last"
+
+
+@pytest.mark.parametrize("version", [12, 13, 18])
+def test_a_reader_of_another_history_is_told_where_it_diverges(filled: Harness, version: int) -> None:
+    partition = filled.partition("t")
+    end_offset = partition.log.end_offset
+    partition.become_leader(1, 4, [1])
+
+    def ask(last_fetched_epoch: int) -> Any:
+        values = fetch_values(filled, version, {"t": [(0, end_offset)]})
+        (topic,) = values["topics"]
+        rows = (replace(topic.partitions[0], last_fetched_epoch=last_fetched_epoch),)
+        values["topics"] = (replace(topic, partitions=rows),)
+        return filled.ask(FETCH, version, **values).responses[0].partitions[0]
+
+    assert ask(0).error_code == 0
+    assert (ask(2).diverging_epoch.epoch, ask(2).diverging_epoch.end_offset) == (0, end_offset)
+    assert ask(5).error_code == ErrorCode.offset_out_of_range
+
+
+@VERSIONS
+def test_an_isolation_level_that_does_not_exist_is_refused(filled: Harness, version: int) -> None:
+    answer = filled.ask(FETCH, version, **fetch_values(filled, version, {"t": [(0, 0)]}, isolation_level=2))
+    if version >= 7:
+        assert answer.error_code == ErrorCode.invalid_request
+    if version < 13:
+        assert answer.responses[0].partitions[0].error_code == ErrorCode.invalid_request

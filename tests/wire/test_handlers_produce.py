@@ -24,7 +24,7 @@ from tidelog.protocol import compression
 from tidelog.protocol import produce as codec
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
 from tidelog.protocol.errors import MalformedRequest
-from tidelog.protocol.records import read_records
+from tidelog.protocol.records import build_batch, read_records
 
 VERSIONS = pytest.mark.parametrize("version", range(3, 14))
 # What is refused is decided behind the codec, which every version has proven above.
@@ -91,7 +91,7 @@ REFUSED: dict[str, tuple[Any, ErrorCode]] = {
     "unknown attribute": (patched(batch_of(), ATTRIBUTES_POSITION, INT16, 0x80), ErrorCode.invalid_record),
     "transactional": (
         batch_of(transactional=True, producer_id=1, producer_epoch=0, base_sequence=0),
-        ErrorCode.invalid_txn_state,
+        ErrorCode.transactional_id_authorization_failed,
     ),
     "producer without sequence": (batch_of(producer_id=1, producer_epoch=0), ErrorCode.invalid_record),
     "producer without epoch": (batch_of(producer_id=1, base_sequence=0), ErrorCode.invalid_record),
@@ -211,3 +211,33 @@ def test_names_that_nobody_has_are_not_remembered(harness: Harness) -> None:
     for number in range(100):
         produce(harness, 9, f"made-up-{number}", batch_of())
     assert sum(map(len, codec._frames)) == before
+
+
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_records_that_are_refused_are_told_one_by_one(harness: Harness, version: int) -> None:
+    harness.create_topic("t", cleanup_policy="compact")
+    keys = (b"key", None, b"key", None)
+    batch = build_batch([(key, b"value", (), START_MS) for key in keys])
+    outcome = produce(harness, version, "t", batch)
+    assert outcome.error_code == ErrorCode.invalid_record
+    assert [row.batch_index for row in outcome.record_errors] == [1, 3]
+    assert all(row.batch_index_error_message for row in outcome.record_errors)
+
+
+@pytest.mark.parametrize("version", [8, 9, 13])
+def test_records_too_far_from_the_clock_are_told_one_by_one(harness: Harness, version: int) -> None:
+    harness.create_topic("t", message_timestamp_before_max_ms="1000")
+    times = (START_MS - 5_000, START_MS, START_MS - 1_001)
+    batch = build_batch([(b"key", b"value", (), time) for time in times])
+    outcome = produce(harness, version, "t", batch)
+    assert outcome.error_code == ErrorCode.invalid_timestamp
+    assert [row.batch_index for row in outcome.record_errors] == [0, 2]
+
+
+@VERSIONS
+def test_a_transactional_batch_needs_a_transactional_id(harness: Harness, version: int) -> None:
+    harness.create_topic("t")
+    batch = batch_of(transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    values = produce_values(harness, version, {"t": [(0, batch)]}, transactional_id="mine")
+    answer = harness.ask(PRODUCE, version, **values)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.invalid_txn_state

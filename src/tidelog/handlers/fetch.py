@@ -19,10 +19,11 @@ from tidelog.broker.waiting import Parked
 from tidelog.handlers.hints import endpoints_for, hint_leader
 from tidelog.handlers.names import missing_error
 from tidelog.handlers.request import Request, Result
+from tidelog.log.epochs import UNDEFINED_EPOCH
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, decode_fetch, encode_fetch
-from tidelog.replication.partition import Partition
+from tidelog.replication.partition import READ_COMMITTED, Partition, PartitionRead
 
 TOPIC_IDS_VERSION = 13
 HINTS_VERSION = 16
@@ -30,6 +31,8 @@ Wanted = list[tuple[TopicKey, FetchPartition, Partition | None]]
 
 _STORAGE = int(ErrorCode.kafka_storage_error)
 _NOT_LEADER = int(ErrorCode.not_leader_or_follower)
+_OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
+READ_UNCOMMITTED = 0
 
 
 def handle_fetch(broker: Broker, request: Request) -> Result:
@@ -38,6 +41,8 @@ def handle_fetch(broker: Broker, request: Request) -> Result:
     error, session = broker.sessions.find(fetch, uses_topic_ids, broker.uptime_ms)
     if error:
         return encode_fetch(request.version, request.correlation_id, 0, error, 0, [])
+    if fetch.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+        return _refuse_isolation(request, fetch)
     if session is not None:
         session.update(fetch)
     reading = Reading(broker, request, fetch, session)
@@ -46,6 +51,18 @@ def handle_fetch(broker: Broker, request: Request) -> Result:
     if reading.is_enough(fetch.min_bytes) or wait_ms <= 0:
         return reading.encode()
     return ParkedFetch(broker.uptime_ms + wait_ms, reading, fetch.min_bytes)
+
+
+def _refuse_isolation(request: Request, fetch: FetchRequest) -> Answer:
+    """An error for the whole, and for each partition while topics have names, as Kafka puts it."""
+    error = int(ErrorCode.invalid_request)
+    topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
+    if request.version < TOPIC_IDS_VERSION:
+        topics = [
+            (topic, [FetchedPartition(asked.index, error, aborted=[]) for asked in asks])
+            for topic, asks in fetch.topics
+        ]
+    return encode_fetch(request.version, request.correlation_id, 0, error, 0, topics)
 
 
 class Reading:
@@ -118,7 +135,7 @@ class Reading:
     ) -> FetchedPartition:
         if partition is None:
             is_known = self._broker.partitions.of(topic) is not None
-            return FetchedPartition(asked.index, missing_error(topic, is_known))
+            return FetchedPartition(asked.index, missing_error(topic, is_known), aborted=[])
         if self._fetch.replica_id >= 0:
             return FetchedPartition(asked.index, _NOT_LEADER)  # nobody follows a single broker
         size = max(min(asked.max_bytes, left), 0)
@@ -134,9 +151,15 @@ class Reading:
             partition.failed_read_count += 1
             self._broker.fail_directory(partition.directory, failure)
             return FetchedPartition(asked.index, _STORAGE)
+        if read.error_code:
+            fetched = FetchedPartition(asked.index, read.error_code)
+            hint_leader(fetched, partition, self._version >= HINTS_VERSION)
+            return fetched
+        if asked.last_fetched_epoch >= 0 and (diverged := _divergence(partition, asked, read)) is not None:
+            return diverged
         fetched = FetchedPartition(
             asked.index,
-            read.error_code,
+            0,
             read.high_watermark,
             read.last_stable_offset,
             read.log_start_offset,
@@ -144,7 +167,6 @@ class Reading:
             -1,
             read.records,
         )
-        hint_leader(fetched, partition, self._version >= HINTS_VERSION)
         self._is_cut = self._is_cut or read.is_cut
         return fetched
 
@@ -195,6 +217,27 @@ class Reading:
         self._size = 0
         self._has_error = False
         self._is_cut = False
+
+
+def _divergence(partition: Partition, asked: FetchPartition, read: PartitionRead) -> FetchedPartition | None:
+    """What a reader whose last batch is not the one that this log has is told instead of records."""
+    log = partition.log
+    epoch, end_offset = log.epochs.end_of(asked.last_fetched_epoch, log.end_offset)
+    if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
+        return None
+    if read.records is not None:
+        read.records.release()
+    if epoch == UNDEFINED_EPOCH:
+        return FetchedPartition(asked.index, _OUT_OF_RANGE)
+    return FetchedPartition(
+        asked.index,
+        0,
+        read.high_watermark,
+        read.last_stable_offset,
+        read.log_start_offset,
+        read.aborted,
+        diverging_epoch=(epoch, end_offset),
+    )
 
 
 class ParkedFetch(Parked):

@@ -15,14 +15,16 @@ from tidelog.broker.waiting import Parked
 from tidelog.handlers.hints import endpoints_for, hint_leader
 from tidelog.handlers.names import missing_error
 from tidelog.handlers.request import Request, Result
+from tidelog.log.admission import RefusedRecords
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, TRANSACTIONAL_BIT
 from tidelog.protocol.compression import ZSTD
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode, MalformedRequest, RefusedBatch
-from tidelog.protocol.produce import ProducedPartition, decode_produce, encode_produce
+from tidelog.protocol.produce import ProducedPartition, ProduceRequest, decode_produce, encode_produce
 from tidelog.replication.partition import Partition
 
 ALL = -1
+MAGIC, MAGIC_POSITION = 2, 16
 ZSTD_VERSION = 7
 
 Produced = list[tuple[str | bytes, list[ProducedPartition]]]
@@ -43,10 +45,11 @@ def handle_produce(broker: Broker, request: Request) -> Result:
         outcomes: list[ProducedPartition] = []
         for index, start, end in batches:
             partition = partitions[index] if partitions and 0 <= index < len(partitions) else None
-            outcome = _append(broker, request, topic, partition, index, start, end, acks, unflushed)
+            outcome = _append(broker, request, produce, topic, partition, index, start, end, unflushed)
             outcomes.append(outcome)
             has_error = has_error or outcome.error_code != 0
-        produced.append((topic, outcomes))
+        if outcomes:
+            produced.append((topic, outcomes))
     if acks == 0:
         if has_error:
             raise MalformedRequest("a batch sent with acks=0 could not be appended")
@@ -61,18 +64,18 @@ def handle_produce(broker: Broker, request: Request) -> Result:
 def _append(
     broker: Broker,
     request: Request,
+    produce: ProduceRequest,
     topic: str | bytes,
     partition: Partition | None,
     index: int,
     start: int,
     end: int,
-    acks: int,
     unflushed: Unflushed,
 ) -> ProducedPartition:
     if partition is None:
         is_known = broker.partitions.of(topic) is not None
         return ProducedPartition(index, missing_error(topic, is_known))
-    error = partition.error_code or _refuse(partition, request, start, end, acks)
+    error = partition.error_code or _refuse(partition, request, produce, start, end)
     if error:
         partition.refused_count += 1
         outcome = ProducedPartition(index, error)
@@ -82,7 +85,9 @@ def _append(
         appended = partition.append(request.data, start, end, broker.now_ms)
     except RefusedBatch as refusal:
         partition.refused_count += 1
-        return ProducedPartition(index, refusal.code, error_message=refusal.reason)
+        errors = refusal.record_errors if isinstance(refusal, RefusedRecords) else None
+        start_offset = partition.log.start_offset
+        return ProducedPartition(index, refusal.code, -1, -1, start_offset, errors, refusal.reason)
     except OSError as failure:
         partition.refused_count += 1
         broker.fail_directory(partition.directory, failure)
@@ -91,24 +96,27 @@ def _append(
         index, 0, appended.base_offset, appended.append_time_ms, partition.log.start_offset
     )
     if partition.is_flush_wanted or appended.is_duplicate:
-        if acks != 0 and partition.must_wait_for_flush(appended):
+        if produce.acks != 0 and partition.must_wait_for_flush(appended):
             unflushed.append((partition, appended.end_offset, outcome))
         broker.maybe_flush(partition)
     broker.waiting.on_moved(partition)
     return outcome
 
 
-def _refuse(partition: Partition, request: Request, start: int, end: int, acks: int) -> int:
+def _refuse(partition: Partition, request: Request, produce: ProduceRequest, start: int, end: int) -> int:
     """What is wrong with a batch before its bytes are looked at in full; 0 if nothing is."""
+    acks = produce.acks
     if acks not in (ALL, 0, 1):
         return ErrorCode.invalid_required_acks
     if acks == ALL and len(partition.in_sync_replicas) < partition.log.settings.min_insync_replicas:
         return ErrorCode.not_enough_replicas
     if start < 0:
         return ErrorCode.invalid_record
-    if end - start > ATTRIBUTES_POSITION + 2:
+    if end - start > ATTRIBUTES_POSITION + 2 and request.data[start + MAGIC_POSITION] == MAGIC:
         attributes = request.data[start + ATTRIBUTES_POSITION + 1]
         if attributes & TRANSACTIONAL_BIT:
+            if produce.transactional_id is None:
+                return ErrorCode.transactional_id_authorization_failed
             return ErrorCode.invalid_txn_state  # no transaction can be open without a coordinator
         if attributes & CODEC_MASK == ZSTD and request.version < ZSTD_VERSION:
             return ErrorCode.unsupported_compression_type

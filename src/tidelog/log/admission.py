@@ -134,6 +134,11 @@ def _check_keys(batch: memoryview) -> None:
 
 
 def _read(batch: memoryview) -> list[Record]:
+    """A kilobyte can unfold to a million records, and each takes its time on the loop."""
+    count = read_header(batch, 0).record_count
+    if count > RECORDS_READ_MAX:
+        reason = f"a batch of {count} records is more than {RECORDS_READ_MAX}, which are looked at here"
+        raise RefusedBatch(ErrorCode.message_too_large, reason)
     try:
         return read_records(batch)
     except CorruptBatch as error:
