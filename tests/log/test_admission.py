@@ -9,6 +9,7 @@ import pytest
 from crc32c import crc32c
 
 from tests.log.making import NOW_MS, append, make_batch, open_new, refusal
+from tidelog.base.limits import RECORDS_READ_MAX
 from tidelog.protocol.errors import ErrorCode
 
 HOUR_MS = 3_600_000
@@ -117,3 +118,10 @@ def test_a_batch_in_the_topic_s_own_codec_is_kept_byte_for_byte(tmp_path: Path) 
     body = bytes(batch[61:])
     append(log, batch)
     assert (tmp_path / f"{0:020}.log").read_bytes()[61:] == body
+
+
+def test_a_batch_of_too_many_records_is_not_unfolded_where_each_must_be_looked_at(tmp_path: Path) -> None:
+    many = make_batch(RECORDS_READ_MAX + 1, value=b"", codec=4)
+    compacted = open_new(tmp_path / "compacted", cleanup_policy="compact")
+    assert refusal(compacted, bytearray(many)) == ErrorCode.message_too_large
+    assert append(open_new(tmp_path / "plain"), bytearray(many)).end_offset == RECORDS_READ_MAX + 1

@@ -76,6 +76,7 @@ BATCH_HEADER_SIZE = 61
 RELATIVE_OFFSET_MAX = 2**31 - 1  # of a record above its segment: an index has four bytes for it
 RECORD_ERRORS_MAX = 1_000  # records of one batch that are told of, each with its reason
 DECOMPRESSED_SIZE_MAX = 128 * MIB  # of one batch, where its records must be looked at
+RECORDS_READ_MAX = 50_000  # of one batch, on the loop, where each must be looked at
 RECENT_BATCHES_PER_PRODUCER = 5
 PRODUCERS_PER_PARTITION_MAX = 100_000
 SCAN_CHUNK_SIZE = 1 * MIB

@@ -178,7 +178,7 @@ def handle_list_config_resources(broker: Broker, request: Request) -> Result:
     if request.version == 0:
         kinds: tuple[int, ...] = (Resource.CLIENT_METRICS,)
     else:
-        kinds = tuple(asked.resource_types) or tuple(_KINDS)
+        kinds = tuple(asked.resource_types) or tuple(Resource)
     if not _KINDS.issuperset(kinds):
         return request.respond(
             throttle_time=_ZERO, error_code=ErrorCode.unsupported_version, config_resources=()

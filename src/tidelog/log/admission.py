@@ -14,7 +14,7 @@ from itertools import islice
 from crc32c import crc32c
 
 from tidelog.base.config import TopicSettings
-from tidelog.base.limits import BATCH_HEADER_SIZE, RECORD_ERRORS_MAX
+from tidelog.base.limits import BATCH_HEADER_SIZE, RECORD_ERRORS_MAX, RECORDS_READ_MAX
 from tidelog.protocol.batch import (
     APPEND_TIME_BIT,
     ATTRIBUTES_POSITION,
