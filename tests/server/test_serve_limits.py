@@ -100,6 +100,13 @@ BAD_WORDS = [
     ("node.id", (LOOPBACK, "node.id=" + "9" * 5_000)),
     ("auto.create.topics.enable", (LOOPBACK, "auto.create.topics.enable=perhaps")),
     ("compression.type", (LOOPBACK, "compression.type=rar")),
+    ("probe.listener", (LOOPBACK, "probe.listener=0.0.0.0:0")),
+    ("probe.listener", (LOOPBACK, "probe.listener=:0")),
+    ("probe.listener", (LOOPBACK, "probe.listener=127.0.0.1")),
+    ("probe.listener", (LOOPBACK, "probe.listener=127.0.0.1:65536")),
+    ("probe.listener", (LOOPBACK, "probe.listener=192.0.2.1:0", "allow.insecure.listeners=true")),
+    ("operator.log.level", (LOOPBACK, "operator.log.level=loud")),
+    ("operator.log.format", (LOOPBACK, "operator.log.format=xml")),
     ("without an equals sign", (LOOPBACK, "without an equals sign")),
     ("=value", (LOOPBACK, "=value")),
 ]

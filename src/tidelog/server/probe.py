@@ -95,7 +95,7 @@ class Probe:
     def __init__(self, watched: Watched, tell: Callable[[Event], None]) -> None:
         self._watched = watched
         self._tell = tell
-        self._clients: dict[asyncio.Task[None], _Client] = {}  # whoever has talked last is last
+        self._clients: dict[asyncio.Task[None], _Client] = {}  # whoever was answered last is last
         self._server: asyncio.Server | None = None
 
     async def start(self, listening: socket.socket) -> None:
@@ -118,15 +118,15 @@ class Probe:
             return
         self._clients[task] = client
         try:
-            while await self._serve_one(client):
-                self._clients[task] = self._clients.pop(task)
+            while await self._serve_one(client) and self._clients.pop(task, None) is not None:
+                self._clients[task] = client
         except (OSError, EOFError, TimeoutError):  # it is gone, or takes too long
             pass
         except Exception as bug:
             lines = "".join(traceback.format_exception(bug))
             self._tell(error("the probe failed", **{TRACEBACK: lines}))
         finally:
-            del self._clients[task]
+            self._clients.pop(task, None)
             if client.is_busy:
                 client.abort()
             else:
@@ -136,10 +136,11 @@ class Probe:
         """Whoever has been silent for longest goes, so that nobody can keep a health check out."""
         if len(self._clients) < PROBE_CONNECTIONS_MAX:
             return True
-        silent = next((client for client in self._clients.values() if not client.is_busy), None)
-        if silent is not None:
-            silent.abort()
-        return silent is not None
+        silent = next((task for task, client in self._clients.items() if not client.is_busy), None)
+        if silent is None:
+            return False
+        self._clients.pop(silent).abort()
+        return True
 
     async def _serve_one(self, client: _Client) -> bool:
         """Read a request and answer it; whether there may be another."""
