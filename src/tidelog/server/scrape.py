@@ -27,6 +27,7 @@ from tidelog.base.metrics import (
 from tidelog.broker.broker import Broker
 from tidelog.handlers.table import APIS
 from tidelog.replication.partition import Partition, Role
+from tidelog.server.client_metrics import client_pieces
 from tidelog.server.process import process_numbers
 from tidelog.server.vitals import Vitals
 
@@ -125,6 +126,7 @@ def expose(watched: Watched, open_files: int | None) -> Iterator[str]:
         for start in range(0, len(partitions), SERIES_PER_PIECE):
             some = partitions[start : start + SERIES_PER_PIECE]
             yield "".join([f"{family.name}{_place(each)} {value(each):d}\n" for each in some])
+    yield from client_pieces(watched.broker.telemetry.snapshot(), SERIES_PER_PIECE)
 
 
 def _place(partition: Partition) -> str:
