@@ -101,10 +101,12 @@ class Java:
     def consumer(
         self, topic: str, start: Start = "earliest", settings: Mapping[str, str] | None = None
     ) -> Iterator[Consumer]:
+        """Assigned to the topic and placed, without a group; it never makes a topic by asking for it."""
         chosen = {
             "bootstrap.servers": self.bootstrap,
             "auto.offset.reset": "none",
             "enable.auto.commit": "false",
+            "allow.auto.create.topics": "false",
             "default.api.timeout.ms": str(CONSUME_MS_MAX),
         }
         chosen |= self._settings | dict(settings or {})

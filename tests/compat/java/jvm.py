@@ -34,10 +34,6 @@ class Ran:
     output: str
     errors: str
 
-    @property
-    def lines(self) -> list[str]:
-        return self.output.splitlines()
-
 
 class Jvm:
     def __init__(self, process: subprocess.Popen[str], log: Path) -> None:

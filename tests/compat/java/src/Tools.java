@@ -5,17 +5,21 @@ import java.io.InputStream;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.Map;
 import org.apache.kafka.common.utils.Exit;
 
 /** Kafka's command line tools, run as a shell would: arguments and stdin in; exit status, stdout and stderr out. */
 final class Tools {
+    /** Ends a tool as its exit would. Some tools catch it, tell of it and exit again: it says nothing. */
     private static final class Exited extends RuntimeException {
-        final int status;
+        Exited() {
+            super("", null, false, false);
+        }
 
-        Exited(int status) {
-            super("exit " + status, null, false, false);
-            this.status = status;
+        @Override
+        public String toString() {
+            return "";
         }
     }
 
@@ -28,16 +32,20 @@ final class Tools {
         PrintStream usualOutput = System.out;
         PrintStream usualErrors = System.err;
         InputStream usualInput = System.in;
+        var exits = new ArrayList<Integer>();
         Exit.setExitProcedure((status, message) -> {
-            throw new Exited(status);
+            exits.add(status);
+            throw new Exited();
         });
-        Exit.setShutdownHookAdder((name, runnable) -> {});
+        var hooks = new ArrayList<Runnable>();
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         try {
             System.setOut(new PrintStream(output, true, StandardCharsets.UTF_8));
             System.setErr(new PrintStream(errors, true, StandardCharsets.UTF_8));
             System.setIn(new ByteArrayInputStream(asked.get("input").asText().getBytes(StandardCharsets.UTF_8)));
-            int status = status(asked.get("main").asText(), arguments);
-            System.out.flush();
+            int end = end(asked.get("main").asText(), arguments);
+            int status = exits.isEmpty() ? end : exits.get(0);
+            hooks.forEach(Runnable::run);
             return Map.of("status", status, "output", output.toString(StandardCharsets.UTF_8),
                 "errors", errors.toString(StandardCharsets.UTF_8));
         } finally {
@@ -49,17 +57,14 @@ final class Tools {
         }
     }
 
-    private static int status(String main, String[] arguments) throws Exception {
+    private static int end(String main, String[] arguments) throws Exception {
         try {
             Class.forName(main).getMethod("main", String[].class).invoke(null, (Object) arguments);
             return 0;
         } catch (InvocationTargetException failure) {
-            for (Throwable cause = failure.getCause(); cause != null; cause = cause.getCause()) {
-                if (cause instanceof Exited exited) {
-                    return exited.status;
-                }
+            if (!(failure.getCause() instanceof Exited)) {
+                failure.getCause().printStackTrace();
             }
-            failure.getCause().printStackTrace();
             return 1;
         }
     }
