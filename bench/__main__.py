@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.cases import clients, growth, latency, memory, opening, scale, small, start, throughput
+from bench.cases import clients, growth, latency, load, memory, opening, scale, small, start, throughput
 from bench.peers.kafka import Kafka
 from bench.peers.process import Peer, PeerFailed, PeerMissing
 from bench.peers.tidelog import Tidelog
@@ -28,6 +28,7 @@ CASES: dict[str, tuple[Case, Sequence[str]]] = {
     "throughput": (throughput.run, throughput.METHOD),
     "small": (small.run, small.METHOD),
     "latency": (latency.run, latency.METHOD),
+    "load": (load.run, load.METHOD),
     "clients": (clients.run, clients.METHOD),
     "memory": (memory.run, memory.METHOD),
     "start": (start.run, start.METHOD),

@@ -37,6 +37,7 @@ class Scale:
     kafka_log_size_max: int = 1024 * MEBIBYTE
     partition_count: int = 1_000
     scale_topic_count: int = 1_000
+    load_requests: int = 6_000
 
 
 FULL = Scale()
@@ -53,6 +54,7 @@ QUICK = Scale(
     kafka_log_size_max=100 * MEBIBYTE,
     partition_count=100,
     scale_topic_count=100,
+    load_requests=2_000,
 )
 
 
