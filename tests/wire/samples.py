@@ -39,6 +39,8 @@ from tests.wire.requests import fetch_values, metadata_values, produce_values
 from tidelog.handlers.table import APIS
 
 TOPIC = "t"
+DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
+ABOUT_PARTITIONS = (21, 34, 35, 37, 43, 46)
 
 
 def sample_frames(harness: Harness) -> Iterator[bytes]:
@@ -101,8 +103,46 @@ def _values(harness: Harness, api_key: int, version: int) -> dict[str, Any]:
             cursor = part.Cursor(topic_name=TOPIC, partition_index=1)
             topics = (part.TopicRequest(name=TOPIC),)
             return {"topics": topics, "response_partition_limit": 2, "cursor": cursor}
+        case 21 | 34 | 35 | 37 | 43 | 46:
+            return _about_partitions(part, api_key)
+        case 32 | 33 | 44:
+            return _about_settings(part, api_key)
         case _:
             return _SMALL[api_key]
+
+
+def _about_partitions(part: Any, api_key: int) -> dict[str, Any]:
+    match api_key:
+        case 21:
+            partition = part.DeleteRecordsPartition(partition_index=0, offset=0)
+            topics = (part.DeleteRecordsTopic(name=TOPIC, partitions=(partition,)),)
+            return {"topics": topics, "timeout": seconds(1)}
+        case 34:
+            topic = part.AlterReplicaLogDirTopic(name=TOPIC, partitions=(0, 9))
+            return {"dirs": (part.AlterReplicaLogDir(path="/nowhere", topics=(topic,)),)}
+        case 35:
+            return {"topics": (part.DescribableLogDirTopic(topic=TOPIC, partitions=(0, 1)),)}
+        case 37:
+            assigned = (part.CreatePartitionsAssignment(broker_ids=(1,)),)
+            topics = (part.CreatePartitionsTopic(name=TOPIC, count=3, assignments=assigned),)
+            return {"topics": topics, "timeout": seconds(1), "validate_only": True}
+        case 43:
+            topics = (part.TopicPartitions(topic=TOPIC, partitions=(0, 1)),)
+            return {"election_type": 0, "topic_partitions": topics, "timeout": seconds(1)}
+        case _:
+            topics = (part.ListPartitionReassignmentsTopics(name=TOPIC, partition_indexes=(0, 1)),)
+            return {"topics": topics, "timeout": seconds(1)}
+
+
+def _about_settings(part: Any, api_key: int) -> dict[str, Any]:
+    resource = {"resource_type": 2, "resource_name": TOPIC}
+    if api_key == DESCRIBE_CONFIGS:
+        keys = ("retention.ms", "cleanup.policy")
+        asked = part.DescribeConfigsResource(**resource, configuration_keys=keys)
+        return {"resources": (asked,), "include_synonyms": True, "include_documentation": True}
+    change = part.AlterableConfig(name="retention.ms", config_operation=0, value="1000")
+    altered = part.AlterConfigsResource(**resource, configs=(change,))
+    return {"resources": (altered,), "validate_only": True}
 
 
 _ANY_ACL: dict[str, Any] = {
@@ -122,6 +162,7 @@ _ONE_ACL: dict[str, Any] = {
     "permission_type": 3,
 }
 _SMALL: dict[int, dict[str, Any]] = {
+    LIST_CONFIG_RESOURCES: {"resource_types": (2, 4, 16, 32)},
     GET_TELEMETRY: {"client_instance_id": UUID(int=2**99)},
     PUSH_TELEMETRY: {
         "client_instance_id": UUID(int=2**99),
@@ -160,5 +201,9 @@ SAMPLED = (
     UPDATE_FEATURES,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TOPIC_PARTITIONS,
+    DESCRIBE_CONFIGS,
+    ALTER_CONFIGS,
+    INCREMENTAL_ALTER_CONFIGS,
+    *ABOUT_PARTITIONS,
     *_SMALL,
 )
