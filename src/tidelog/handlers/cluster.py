@@ -66,7 +66,7 @@ def _refuse_metadata(request: Request, topics: tuple[Any, ...]) -> bytes:
         request.make(
             "MetadataResponseTopic",
             error_code=ErrorCode.invalid_request,
-            name=topic.name if topic.name is not None or request.version >= BY_ID_VERSION else "",
+            name=topic.name or "",
             topic_id=getattr(topic, "topic_id", None),
             is_internal=False,
             partitions=(),

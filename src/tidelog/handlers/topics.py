@@ -208,7 +208,7 @@ def _configs(broker: Broker, request: Request, plan: Plan) -> tuple[Any, ...]:
         request.make(
             "CreatableTopicConfigs",
             name=entry.name,
-            value=entry.text,
+            value=plan.config.get(entry.name, entry.text),
             read_only=entry.is_read_only,
             config_source=entry.source.value,
             is_sensitive=entry.is_secret,
