@@ -105,9 +105,8 @@ class Instance:
         return self.last_error in _ASKS_AT_ONCE
 
     def may_push(self, now_ms: int, is_terminating: bool) -> bool:
-        # After a question the first push comes early: clients wait for half to one and a half intervals.
-        has_asked = self.last_get_ms > self.last_push_ms
-        if has_asked or now_ms - self.last_push_ms >= self.wanted.interval_ms:
+        # Only from push to push: after a question clients wait for half to one and a half intervals.
+        if now_ms - self.last_push_ms >= self.wanted.interval_ms:
             self.last_push_ms = now_ms
             return True
         return is_terminating
