@@ -18,6 +18,7 @@ from tests.protocol.otlp_samples import (
     sum_of,
 )
 from tests.protocol.reference import mutations
+from tidelog.base.limits import OTLP_LABELS_MAX
 from tidelog.protocol import otlp
 from tidelog.protocol.errors import CorruptBatch
 from tidelog.protocol.otlp import Point, decode_metrics
@@ -105,6 +106,22 @@ def test_the_number_of_fields_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         decode_metrics(b"\x08\x01" * 1_001)
     with pytest.raises(CorruptBatch, match="more than 1000 fields"):
         decode_metrics(metrics(gauge("g", *[point(1)] * 500)))
+
+
+def test_the_labels_of_a_resource_are_looked_at_once_and_not_for_each_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[int] = []
+    told = otlp._told
+
+    def counted(labels: list[tuple[str, str]]) -> otlp.Labels:
+        looked_at.append(len(labels))
+        return told(labels)
+
+    monkeypatch.setattr(otlp, "_told", counted)
+    resource = metrics(gauge("g", *[point(1)] * 100), resource={f"label{n}": n for n in range(1_000)})
+    assert len(decode_metrics(resource)) == 100
+    assert sum(looked_at) <= 1_000 + 100 * OTLP_LABELS_MAX
 
 
 @given(data=st.data())

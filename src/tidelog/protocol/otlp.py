@@ -127,6 +127,7 @@ def decode_metrics(data: bytes) -> list[Point]:
                 inherited += [_label(message, *place) for place in message.within(start, end, _FIRST)]
             elif tag == _SECOND:
                 scopes.append((start, end))
+        inherited = list(_told(inherited))  # or as many labels as points would be work by their product
         for scope in scopes:
             for metric in message.within(*scope, _SECOND):
                 points += _metric(message, *metric, inherited)
