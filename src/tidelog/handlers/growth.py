@@ -21,6 +21,7 @@ from tidelog.handlers.resources import Problem
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.partition import Partition, Role
 
+ATTEMPTS_MAX = 8  # to change what others may be changing
 HIGH_WATERMARK = -1
 PREFERRED, UNCLEAN = 0, 1
 _LATE = Problem(ErrorCode.request_timed_out, "The store has not answered in time.")
@@ -58,7 +59,12 @@ def handle_create_partitions(broker: Broker, request: Request) -> Result:
 
 
 def _grow(
-    broker: Broker, asked: Any, validate_only: bool, gathering: Gathering[Problem], position: int
+    broker: Broker,
+    asked: Any,
+    validate_only: bool,
+    gathering: Gathering[Problem],
+    position: int,
+    attempts_left: int = ATTEMPTS_MAX,
 ) -> None:
     topic = broker.image.topics.get(asked.name)
     if topic is None:
@@ -70,13 +76,13 @@ def _grow(
         return
 
     def on_outcome(outcome: Outcome) -> None:
-        if isinstance(outcome, Refused):  # somebody changed the topic meanwhile: look again
-            _grow(broker, asked, validate_only, gathering, position)
+        if isinstance(outcome, Refused) and attempts_left:  # somebody changed the topic meanwhile: look again
+            _grow(broker, asked, validate_only, gathering, position, attempts_left - 1)
         elif isinstance(outcome, Done):
             gathering.put(position, _FINE)
         else:
-            lost = f"The store's answer was lost: {outcome}"
-            gathering.put(position, Problem(ErrorCode.request_timed_out, lost))
+            told = f"The store does not say that it is done: {outcome}"
+            gathering.put(position, Problem(ErrorCode.request_timed_out, told))
 
     broker.grow_topic(topic, added, on_outcome)
 
