@@ -16,7 +16,7 @@ from typing import Any
 from tests.log.making import NOW_MS, make_settings
 from tests.wire.batches import LENGTH, with_crc
 from tests.wire.harness import FETCH, PRODUCE, encode
-from tidelog.base.limits import BATCH_HEADER_SIZE
+from tidelog.base.limits import BATCH_HEADER_SIZE, OTLP_LABELS_MAX, OTLP_NAME_LENGTH_MAX
 from tidelog.handlers.table import APIS
 from tidelog.log.admission import admit
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, LENGTH_OVERHEAD, check_whole
@@ -25,6 +25,7 @@ from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import CorruptBatch, MalformedRequest, RefusedBatch
 from tidelog.protocol.fetch import decode_fetch
 from tidelog.protocol.messages import decode_request
+from tidelog.protocol.otlp import decode_metrics
 from tidelog.protocol.produce import decode_produce
 from tidelog.protocol.records import find_timestamp, read_marker, read_records, recompress
 
@@ -247,3 +248,15 @@ def fuzz_records(data: bytes) -> None:
         return
     if len(batch) > BATCH_HEADER_SIZE:
         assert read_records(recompress(batch, data[0] % (ZSTD + 1))) == records
+
+
+def fuzz_telemetry(data: bytes) -> None:
+    """Metrics that a client pushes."""
+    try:
+        points = decode_metrics(data)
+    except CorruptBatch:
+        return
+    for point in points:
+        assert len(point.labels) <= OTLP_LABELS_MAX and len(point.name) <= OTLP_NAME_LENGTH_MAX + len(
+            ".count"
+        )

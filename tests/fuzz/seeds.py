@@ -7,7 +7,8 @@
 | produce    | a byte that picks the version, and a body; `fetch` likewise                               |
 | batches    | a byte that says what is made to fit, and a batch: every codec, kind and some lies        |
 | connection | a byte that says how to cut up the rest, and a stream                                     |
-| socket     | a byte of flags, and a stream                                                             |
+| telemetry  | metrics as clients push them                                                              |
+| socket     | a byte of flags, and a stream; `probe` likewise                                           |
 | stored     | two bytes that pick a file and a place, and what stands there                             |
 
 **Invariant:** the same sources make the same seeds; files that another hand has put there are left alone.
@@ -29,6 +30,7 @@ from tests.fuzz.serving import Life
 from tests.fuzz.sockets import IS_DEAF, IS_FRAME, IS_RESET
 from tests.fuzz.stored import IS_CLEAN, IS_FLUSHED, IS_WHOLE, template
 from tests.fuzz.surroundings import FIRST_TOPIC_ID
+from tests.protocol.otlp_samples import Attributes, distribution, field, gauge, metrics, point, sum_of
 from tests.wire.batches import COUNT, INT32, LENGTH, patched
 from tests.wire.harness import FETCH, PRODUCE, START_MS, batch_of, encode, frame_head, request_frame
 from tests.wire.samples import SAMPLED, _values
@@ -57,7 +59,9 @@ def main() -> None:
         "fetch": lambda: body_seeds(FETCH),
         "batches": batch_seeds,
         "connection": connection_seeds,
+        "telemetry": telemetry_seeds,
         "socket": socket_seeds,
+        "probe": probe_seeds,
         "stored": stored_seeds,
     }
     for folder, make_seeds in makers.items():
@@ -103,7 +107,7 @@ def head_of(frame: bytes) -> tuple[int, int]:
 
 def filled_in(message: Any) -> Any:
     """A message in which nothing is null or empty: every array has one entry."""
-    return message(**{field.name: _content_of(field.type, field.metadata) for field in fields(message)})
+    return message(**{each.name: _content_of(each.type, each.metadata) for each in fields(message)})
 
 
 def _content_of(kind: Any, metadata: Any) -> Any:
@@ -176,6 +180,32 @@ def socket_seeds() -> Seeds:
     yield "never-read", bytes([IS_DEAF | IS_FRAME]) + frames[1, 12]
     yield "then-garbage", b"\1" + ping + b"GET / HTTP/1.1\r\n\r\n"
     yield "half-a-size", b"\0\0\0"
+
+
+def probe_seeds() -> Seeds:
+    host = b"Host: x\r\n"
+    for path in (b"/metrics", b"/health", b"/nowhere"):
+        name = path.decode().strip("/")
+        yield name, bytes([IS_FRAME]) + b"GET " + path + b" HTTP/1.1\r\n" + host.rstrip()
+        yield f"{name}-in-pieces", b"\x07HEAD " + path + b" HTTP/1.1\r\n" + host + b"\r\n"
+    yield "pipelined", b"\0" + (b"GET /health HTTP/1.1\r\n" + host + b"\r\n") * 3
+    yield "old", b"\0GET /metrics HTTP/1.0\r\n\r\n"
+    yield "with-a-body", b"\0POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"
+    yield "endless-head", bytes([IS_RESET]) + b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 500
+    yield "not-http", b"\0" + framed(bytes(20))
+
+
+def telemetry_seeds() -> Seeds:
+    labels: Attributes = {"s": "text", "i": -5, "b": True, "f": 0.5}
+    resource: Attributes = {"service": "tides"}
+    yield "gauge", metrics(gauge("a", point(1.5, labels)), gauge("b", point(-3)), resource=resource)
+    yield "sum", metrics(sum_of("a", point(7, labels), temporality=1), resource=labels)
+    for name, number, labels_field in (("histogram", 9, 9), ("exponential", 10, 1), ("summary", 11, 7)):
+        yield (
+            name,
+            metrics(field(1, name) + field(number, field(1, distribution(3, 4.5, labels_field, labels)))),
+        )
+    yield "many", metrics(gauge("a", *(point(number, {"n": number}) for number in range(20))))
 
 
 def stored_seeds() -> Seeds:

@@ -1,13 +1,15 @@
-"""The target over the socket: a whole server on loopback, whose loop runs on the fuzzer's own thread.
+"""The targets over sockets: a whole server on loopback, whose loop runs on the fuzzer's own thread.
 
 After each input the loop is turned until there is nothing left to read, so what an input breaks shows with
-that input. Every thousand inputs a stranger asks for ApiVersions and must be answered at once; after some
+that input. Every thousand inputs a stranger asks for ApiVersions and must be answered at once, and so must
+who asks the probe for the broker's health; after some
 thousands the server is dropped as by a crash, its logs must be whole, and a new one takes over.
 
 | first byte | the rest is                                                                               |
 |------------|-------------------------------------------------------------------------------------------|
-| 0x80 set   | one frame, which gets its size prefix; the connection stays for the next input            |
-| 0x80 clear | a raw stream; afterwards the client hangs up, or with 0x40 vanishes with a reset           |
+| 0x80 set   | one frame, which gets its size prefix (the probe's: what ends a head of HTTP); the        |
+|            | connection stays for the next input                                                       |
+| 0x80 clear | a raw stream; afterwards the client hangs up, or with 0x40 vanishes with a reset          |
 | 0x20       | answers are not read                                                                      |
 | 0x1f       | the bytes go out in so many pieces more                                                   |
 
@@ -24,8 +26,11 @@ from struct import Struct
 
 from tests.fuzz.surroundings import PARTITION_COUNT, TOPICS, Modesty, Numbered
 from tests.wire.harness import API_VERSIONS, CREATE_TOPICS, START_MS, parts, request_frame, seconds
+from tidelog.base.clock import monotonic_ms, wall_ms
+from tidelog.base.events import Event, Level
 from tidelog.cluster.store import Refused, Store, StoreReply, StoreRequest
 from tidelog.log.recovery import open_log
+from tidelog.server.report import Report
 from tidelog.server.serve import Server
 
 LIVES = 20_000  # inputs of one server
@@ -38,7 +43,13 @@ IS_FRAME, IS_RESET, IS_DEAF, PIECES = 0x80, 0x40, 0x20, 0x1F
 
 _SIZE = Struct(">i")
 _LINGER_NOT = Struct("ii").pack(1, 0)
+_HEAD_END = b"\r\n\r\n"
+_HEALTH = b"GET /health HTTP/1.1" + _HEAD_END
 _PING = request_frame(API_VERSIONS, 3, 7, client_software_name="x", client_software_version="1")
+
+
+def _framed(frame: bytes) -> bytes:
+    return _SIZE.pack(len(frame)) + frame
 
 
 class ModestStore:
@@ -63,8 +74,21 @@ class ModestStore:
         return self._store.receive() + refusals
 
 
+class AttentiveReport(Report):
+    """The operator's log, of which every error is kept: nothing that a client sends may cause one."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda line: None, lambda: "info", False, wall_ms, monotonic_ms)
+        self.errors: list[str] = []
+
+    def tell(self, event: Event) -> None:
+        if event.level >= Level.ERROR:
+            self.errors.append(f"{event.name}: {event.fields}")
+        super().tell(event)
+
+
 class ModestServer(Server):
-    """Keeps what it would have logged of its own bugs."""
+    """Asks little of its store and listens to itself."""
 
     def __init__(self, folder: str) -> None:
         properties = {
@@ -72,13 +96,10 @@ class ModestServer(Server):
             "log.dirs": folder,
             "socket.request.max.bytes": str(FRAME_SIZE_MAX),
             "auto.create.topics.enable": "false",
+            "probe.listener": "127.0.0.1:0",
         }
-        super().__init__(properties, self._note)
-        self.bugs: list[str] = []
-
-    def _note(self, line: str) -> None:
-        if "Traceback" in line or "could not be followed" in line:
-            self.bugs.append(line)
+        super().__init__(properties)
+        self.report = self.attentive = AttentiveReport()
 
     def become_modest(self, topics: Iterable[str]) -> None:
         self._store = store = ModestStore(self._store, lambda: self.loop.call_soon(self._on_store))
@@ -96,7 +117,7 @@ class Life:
         self._folder = tempfile.TemporaryDirectory(prefix="tidelog-fuzz-")
         self._loop = asyncio.new_event_loop()
         self.server = ModestServer(self._folder.name)
-        self._loop.set_exception_handler(lambda _, context: self.server.bugs.append(str(context)))
+        self._loop.set_exception_handler(lambda _, context: self.server.attentive.errors.append(str(context)))
         self._loop.run_until_complete(self.server.start())
         self._client: socket.socket | None = None
         self.count = 0
@@ -116,20 +137,18 @@ class Life:
             for name, own in TOPICS.items()
         )
         asked = request_frame(CREATE_TOPICS, 7, 1, topics=topics, timeout=seconds(60), validate_only=False)
-        assert self._ask(asked, turns_max=1_000_000)
+        assert self._ask(_framed(asked), self.server.port, turns_max=1_000_000)
         self.server.become_modest(TOPICS)
 
     def turn(self) -> None:
         """Run what the loop has ready, without waiting for more."""
         self._loop.call_soon(self._loop.stop)
         self._loop.run_forever()
-        assert not self.server.bugs, self.server.bugs[0]
+        assert not self.server.attentive.errors, self.server.attentive.errors[0]
 
-    def offer(self, data: bytes) -> None:
+    def offer(self, flags: int, stream: bytes, port: int) -> None:
         self.count += 1
-        flags, content = data[0], data[1:]
-        stream = _SIZE.pack(len(content)) + content if flags & IS_FRAME else content
-        client = self._client or self._connect()
+        client = self._client or self._connect(port)
         self._client = client
         piece_size = len(stream) // (flags % (PIECES + 1) + 1) + 1
         for start in range(0, len(stream), piece_size):
@@ -142,8 +161,8 @@ class Life:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_NOT)
             self._hang_up(client)
 
-    def _connect(self) -> socket.socket:
-        client = socket.create_connection(("127.0.0.1", self.server.port))
+    def _connect(self, port: int) -> socket.socket:
+        client = socket.create_connection(("127.0.0.1", port))
         client.setblocking(False)
         self.turn()
         return client
@@ -178,13 +197,14 @@ class Life:
         return True
 
     def check_liveness(self) -> None:
-        assert self._ask(_PING, TURNS_MAX), "the server does not answer"
+        assert self._ask(_framed(_PING), self.server.port, TURNS_MAX), "the server does not answer"
+        assert self._ask(_HEALTH, self.server.probe_port, TURNS_MAX), "the probe does not answer"
         assert self.server.connection_count <= CONNECTIONS_LEFT_MAX, "closed connections are kept"
 
-    def _ask(self, frame: bytes, turns_max: int) -> bool:
+    def _ask(self, asked: bytes, port: int, turns_max: int) -> bool:
         """Whether a stranger is answered within so many turns of the loop."""
-        with self._connect() as stranger:
-            stranger.send(_SIZE.pack(len(frame)) + frame)
+        with self._connect(port) as stranger:
+            stranger.send(asked)
             for _ in range(turns_max):
                 self.turn()
                 try:
@@ -215,15 +235,28 @@ _life: Life | None = None
 
 def fuzz_socket(data: bytes) -> None:
     """A client's bytes; see the table above."""
+    if data:
+        stream = _framed(data[1:]) if data[0] & IS_FRAME else data[1:]
+        life = _server()
+        life.offer(data[0], stream, life.server.port)
+
+
+def fuzz_probe(data: bytes) -> None:
+    """What somebody sends where /metrics and /health are."""
+    if data:
+        stream = data[1:] + _HEAD_END if data[0] & IS_FRAME else data[1:]
+        life = _server()
+        life.offer(data[0], stream, life.server.probe_port)
+
+
+def _server() -> Life:
     global _life  # noqa: PLW0603  the fuzzer calls a function and nothing else
-    if not data:
-        return
     if _life is not None and _life.count >= LIVES:
         check_what_is_left()
     _life = _life or Life()
-    _life.offer(data)
-    if _life.count % LIVENESS_INTERVAL == 0:
+    if _life.count % LIVENESS_INTERVAL == LIVENESS_INTERVAL - 1:
         _life.check_liveness()
+    return _life
 
 
 def check_what_is_left() -> None:

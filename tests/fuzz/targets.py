@@ -35,15 +35,17 @@ class Target(NamedTuple):
 
 
 TARGETS: dict[str, Target] = {
-    "connection": Target(codecs.fuzz_connection, 10, 10, {"connection": b""}),
-    "decode": Target(codecs.fuzz_decode, 20, 20, {"requests": b""}),
-    "produce": Target(codecs.fuzz_produce, 8, 18, {"produce": b""}),
-    "fetch": Target(codecs.fuzz_fetch, 8, 18, {"fetch": b""}),
-    "header": Target(codecs.fuzz_header, 12, 50, {"batches": b""}),
+    "connection": Target(codecs.fuzz_connection, 8, 10, {"connection": b""}),
+    "decode": Target(codecs.fuzz_decode, 18, 20, {"requests": b""}),
+    "produce": Target(codecs.fuzz_produce, 7, 18, {"produce": b""}),
+    "fetch": Target(codecs.fuzz_fetch, 7, 18, {"fetch": b""}),
+    "header": Target(codecs.fuzz_header, 8, 50, {"batches": b""}),
     "records": Target(codecs.fuzz_records, 8, 12, {"batches": b""}),
-    "request": Target(serving.fuzz_request, 18, 10, {"requests": b""}),
-    "batch": Target(serving.fuzz_batch, 10, 50, {"batches": b""}),
-    "socket": Target(sockets.fuzz_socket, 5, 5, {"requests": bytes([sockets.IS_FRAME]), "socket": b""}),
+    "telemetry": Target(codecs.fuzz_telemetry, 2, 40, {"telemetry": b""}),
+    "request": Target(serving.fuzz_request, 24, 10, {"requests": b""}),
+    "batch": Target(serving.fuzz_batch, 8, 50, {"batches": b""}),
+    "socket": Target(sockets.fuzz_socket, 8, 5, {"requests": bytes([sockets.IS_FRAME]), "socket": b""}),
+    "probe": Target(sockets.fuzz_probe, 1, 2, {"probe": b""}),
     "stored": Target(stored.fuzz_stored, 1, 1, {"stored": b""}),
 }
 
