@@ -249,3 +249,12 @@ def test_a_piece_is_small_however_many_partitions_there_are(
     of_topics = [piece for piece in pieces if 'topic="t' in piece and piece not in of_partitions]
     assert len(of_topics) == 5 * len(TRAFFIC)
     assert pieces.count("") >= 5, "counting partitions is done in parts too"
+
+
+def test_every_name_is_explained_to_operators(harness: Harness) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operations.md").read_text("utf-8")
+    harness.create_topic("tides")
+    text = "".join(expose(Watched(harness.broker), 17))
+    names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+    assert len(names) > 40
+    assert [name for name in names if f"`{name}`" not in page] == []
