@@ -2,6 +2,5 @@
 
 import pytest
 
-pytest.register_assert_rewrite(
-    "tests.compat.contract", "tests.compat.operator", "tests.compat.operator_contract"
-)
+for shared in ("contract", "lasting", "operator", "operator_contract"):
+    pytest.register_assert_rewrite(f"tests.compat.{shared}")
