@@ -232,6 +232,19 @@ def test_the_bytes_kept_are_bounded(clients: Clients, monkeypatch: pytest.Monkey
     assert len(clients.telemetry) == 8
 
 
+def test_rows_may_be_read_while_clients_come_and_go(clients: Clients) -> None:
+    for number in range(1, 4):
+        each = bytes([number] * 16)
+        clients.push(clients.get(each), metrics(gauge("g", point(number))), instance_id=each)
+    rows = clients.telemetry.rows()
+    assert next(rows).value == 1
+    clients.now_ms += INTERVAL_MS
+    clients.push(clients.get(bytes([2] * 16)), metrics(gauge("g", point(7))), instance_id=bytes([2] * 16))
+    clients.push(clients.get())
+    clients.telemetry.drop(clients.connection)
+    assert [row.value for row in rows] == [7, 3]
+
+
 def test_long_names_are_not_kept_whole(clients: Clients) -> None:
     client = CLIENT | {"client_id": "c" * 10_000}
     clients.telemetry.get(ID, client, clients.connection, clients.now_ms)

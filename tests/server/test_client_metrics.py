@@ -55,7 +55,7 @@ def test_a_series_is_shown_once_and_clients_may_disagree_about_its_kind() -> Non
 
 def test_pieces_have_a_bounded_number_of_series() -> None:
     pieces = list(client_pieces([row("m", node=str(number)) for number in range(25)], 10))
-    assert [piece.count("\n") for piece in pieces] == [2, 10, 10, 5]
+    assert [piece.count("\n") for piece in pieces] == [0, 0, 0, 2, 10, 10, 5]
 
 
 def test_without_clients_there_is_nothing_to_show() -> None:

@@ -17,7 +17,7 @@ goes first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from tidelog.base.limits import (
@@ -35,7 +35,7 @@ from tidelog.protocol.otlp import Labels, Point, decode_metrics
 EXPIRY_MS_MIN = 60_000
 EXPIRY_INTERVALS = 3
 NEVER_MS = -(2**62)
-SERIES_SIZE = 400  # of the objects that a series is made of, without its texts
+SERIES_SIZE = 700  # of the objects that a series is made of, without its texts
 _ASKS_AT_ONCE = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
 
 
@@ -243,21 +243,20 @@ class Telemetry:
 
     def snapshot(self) -> list[ClientMetric]:
         """All that clients have said, as plain rows."""
-        return [
-            ClientMetric(
-                instance.client["client_instance_id"],
-                instance.client.get("client_id", ""),
-                instance.client["client_software_name"],
-                instance.client["client_software_version"],
-                name,
-                labels,
-                series.value,
-                series.is_counter,
-                series.time_ms,
+        return list(self.rows())
+
+    def rows(self) -> Iterator[ClientMetric]:
+        """The same one by one; what clients say meanwhile may be among them."""
+        for instance in list(self._instances.values()):
+            client = instance.client
+            whose = (
+                client["client_instance_id"],
+                client.get("client_id", ""),
+                client["client_software_name"],
+                client["client_software_version"],
             )
-            for instance in self._instances.values()
-            for (name, labels), series in instance.series.items()
-        ]
+            for (name, labels), series in instance.series.items():
+                yield ClientMetric(*whose, name, labels, *series[:3])
 
 
 def _push_problem(instance: Instance, push: Push, now_ms: int, size_max: int) -> ErrorCode:

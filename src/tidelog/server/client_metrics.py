@@ -25,7 +25,9 @@ def client_pieces(rows: Iterable[ClientMetric], series_per_piece: int) -> Iterat
     """The text of the families, in pieces of so many series."""
     names: dict[str, str] = {}  # a name is made legal once, not for each of its thousand series
     families: dict[str, list[ClientMetric]] = {}
-    for row in rows:
+    for place, row in enumerate(rows):
+        if place % series_per_piece == 0:
+            yield ""  # nothing to say yet, but others may have their turn
         name = names.get(row.name) or names.setdefault(row.name, family_name(row.name))
         families.setdefault(name, []).append(row)
     for name, of_family in sorted(families.items()):

@@ -126,7 +126,7 @@ def expose(watched: Watched, open_files: int | None) -> Iterator[str]:
         for start in range(0, len(partitions), SERIES_PER_PIECE):
             some = partitions[start : start + SERIES_PER_PIECE]
             yield "".join([f"{family.name}{_place(each)} {value(each):d}\n" for each in some])
-    yield from client_pieces(watched.broker.telemetry.snapshot(), SERIES_PER_PIECE)
+    yield from client_pieces(watched.broker.telemetry.rows(), SERIES_PER_PIECE)
 
 
 def _place(partition: Partition) -> str:
