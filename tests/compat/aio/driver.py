@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import codec as codecs
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.codec import has_lz4, has_snappy, has_zstd
 from aiokafka.errors import BrokerResponseError
 
 from tests.compat.client import (
@@ -23,20 +23,14 @@ from tests.compat.client import (
     Start,
     enough,
 )
-
-ACKS: dict[str, int | str] = {"0": 0, "1": 1, "all": "all"}
-TIMESTAMP_TYPES: dict[int, Literal["create", "append"]] = {0: "create", 1: "append"}
+from tests.compat.python_client import PythonClient, acknowledged, producer_settings, received, to_send
 
 
-class Aio:
+class Aio(PythonClient):
     name = "aiokafka"
-    sets_timestamps = True
-    sends_both_null = False
 
     def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-        able = {"none": True, "gzip": True, "snappy": has_snappy(), "lz4": has_lz4(), "zstd": has_zstd()}
-        self.codecs = tuple(codec for codec, there in able.items() if there)
+        super().__init__(bootstrap, codecs)
 
     def produce(
         self,
@@ -52,22 +46,14 @@ class Aio:
     async def _produce(
         self, topic: str, records: Sequence[Sent], codec: str, acks: Acks, idempotent: bool
     ) -> list[Acknowledged]:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self.bootstrap,
-            compression_type=None if codec == "none" else codec,
-            acks=ACKS[acks],
-            enable_idempotence=idempotent,
-            linger_ms=50,
-        )
-        async with producer:
+        settings = producer_settings(codec, acks, idempotent)
+        async with AIOKafkaProducer(bootstrap_servers=self.bootstrap, **settings) as producer:
             try:
-                sends = [await self._send(producer, topic, record) for record in records]
+                sends = [await producer.send(topic, **to_send(record)) for record in records]
                 answers = await asyncio.wait_for(asyncio.gather(*sends), CONSUME_SECONDS_MAX)
             except BrokerResponseError as error:
                 raise Refused(error.errno, str(error)) from error
-        if acks == "0":
-            return [Acknowledged(-1) for _ in records]
-        return [Acknowledged(answer.offset, answer.timestamp) for answer in answers]
+        return acknowledged(answers, acks)
 
     def produce_batch(self, topic: str, records: Sequence[Sent]) -> None:
         """All the records in one batch: this client lets its user cut them."""
@@ -86,17 +72,6 @@ class Aio:
 
         asyncio.run(send())
 
-    @staticmethod
-    async def _send(producer: AIOKafkaProducer, topic: str, record: Sent) -> Any:
-        return await producer.send(
-            topic,
-            value=record.value,
-            key=record.key,
-            partition=0,
-            timestamp_ms=record.timestamp_ms,
-            headers=list(record.headers),
-        )
-
     def consume(
         self, topic: str, count: int, *, start: Start = "earliest", committed_only: bool = False
     ) -> list[Received]:
@@ -106,7 +81,7 @@ class Aio:
                 records: list[Received] = []
                 async with asyncio.timeout(CONSUME_SECONDS_MAX):
                     while len(records) < count:
-                        records.append(_received(await consumer.getone()))
+                        records.append(received(await consumer.getone()))
                 return enough(records, count, topic)
 
         return asyncio.run(read())
@@ -116,7 +91,7 @@ class Aio:
             async with self._at(topic, start, fetch_max_wait_ms=LONG_POLL_MS) as consumer:
                 assert await consumer.getmany(timeout_ms=500) == {}
                 await asyncio.to_thread(act)
-                return _received(await asyncio.wait_for(consumer.getone(), CONSUME_SECONDS_MAX))
+                return received(await asyncio.wait_for(consumer.getone(), CONSUME_SECONDS_MAX))
 
         return asyncio.run(read())
 
@@ -189,17 +164,6 @@ class Aio:
             yield admin
         finally:
             await admin.close()
-
-
-def _received(record: Any) -> Received:
-    return Received(
-        offset=record.offset,
-        key=record.key,
-        value=record.value,
-        headers=tuple(record.headers),
-        timestamp_ms=record.timestamp,
-        timestamp_type=TIMESTAMP_TYPES[record.timestamp_type],
-    )
 
 
 def _raise_refusal(errors: Sequence[Sequence[Any]]) -> None:

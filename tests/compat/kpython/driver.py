@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, Literal
+from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.codec import has_lz4, has_snappy, has_zstd
+from kafka import codec as codecs
 from kafka.errors import BrokerResponseError
 
 from tests.compat.client import (
@@ -22,20 +22,14 @@ from tests.compat.client import (
     Start,
     enough,
 )
-
-ACKS: dict[str, int | str] = {"0": 0, "1": 1, "all": "all"}
-TIMESTAMP_TYPES: dict[int, Literal["create", "append"]] = {0: "create", 1: "append"}
+from tests.compat.python_client import PythonClient, acknowledged, producer_settings, received, to_send
 
 
-class KafkaPython:
+class KafkaPython(PythonClient):
     name = "kafka-python"
-    sets_timestamps = True
-    sends_both_null = False
 
     def __init__(self, bootstrap: str) -> None:
-        self.bootstrap = bootstrap
-        able = {"none": True, "gzip": True, "snappy": has_snappy(), "lz4": has_lz4(), "zstd": has_zstd()}
-        self.codecs = tuple(codec for codec, there in able.items() if there)
+        super().__init__(bootstrap, codecs)
 
     def produce(
         self,
@@ -46,34 +40,14 @@ class KafkaPython:
         acks: Acks = "all",
         idempotent: bool = False,
     ) -> list[Acknowledged]:
-        producer = KafkaProducer(
-            bootstrap_servers=self.bootstrap,
-            compression_type=None if codec == "none" else codec,
-            acks=ACKS[acks],
-            enable_idempotence=idempotent,
-            linger_ms=50,
-            max_request_size=64 << 20,
-        )
-        with closing(producer):
-            sends = [self._send(producer, topic, record) for record in records]
+        settings = producer_settings(codec, acks, idempotent)
+        with closing(KafkaProducer(bootstrap_servers=self.bootstrap, **settings)) as producer:
+            sends = [producer.send(topic, **to_send(record)) for record in records]
             try:
                 answers = [send.get(timeout=CONSUME_SECONDS_MAX) for send in sends]
             except BrokerResponseError as error:
                 raise Refused(error.errno, str(error)) from error
-        if acks == "0":
-            return [Acknowledged(-1) for _ in records]
-        return [Acknowledged(answer.offset, answer.timestamp) for answer in answers]
-
-    @staticmethod
-    def _send(producer: KafkaProducer, topic: str, record: Sent) -> Any:
-        return producer.send(
-            topic,
-            value=record.value,
-            key=record.key,
-            partition=0,
-            timestamp_ms=record.timestamp_ms,
-            headers=list(record.headers),
-        )
+        return acknowledged(answers, acks)
 
     def consume(
         self, topic: str, count: int, *, start: Start = "earliest", committed_only: bool = False
@@ -95,7 +69,7 @@ class KafkaPython:
         while len(records) < count and time.monotonic() < deadline:
             polled = consumer.poll(timeout_ms=1000, max_records=count - len(records))
             for batch in polled.values():
-                records += [_received(record) for record in batch]
+                records += [received(record) for record in batch]
         return records
 
     def offset_for_time(self, topic: str, timestamp_ms: int) -> int | None:
@@ -145,17 +119,6 @@ class KafkaPython:
             elif start == "latest":
                 consumer.seek_to_end(partition)
             yield consumer
-
-
-def _received(record: Any) -> Received:
-    return Received(
-        offset=record.offset,
-        key=record.key,
-        value=record.value,
-        headers=tuple(record.headers),
-        timestamp_ms=record.timestamp,
-        timestamp_type=TIMESTAMP_TYPES[record.timestamp_type],
-    )
 
 
 def raise_refusal(answers: Sequence[Mapping[str, Any]]) -> None:
