@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.fuzz.codecs import fitted_batch
 from tests.fuzz.surroundings import PARTITION_COUNT, TOPICS, Modesty, Numbered
 from tests.wire.harness import FRAME_SIZE_MAX, START_MS, Harness, MemoryStore
-from tidelog.cluster.store import Multi, Outcome, ReadTree, Refused
+from tidelog.cluster.store import Multi, Outcome, ReadTree
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest, RefusedBatch
 
@@ -29,7 +29,7 @@ class ModestStore(MemoryStore):
         self.modesty = Modesty()
 
     def perform(self, action: ReadTree | Multi) -> Outcome:
-        return super().perform(action) if self.modesty.allows(action) else Refused(0, "too much")
+        return self.modesty.objection(action) or super().perform(action)
 
 
 class ModestHarness(Harness):

@@ -28,7 +28,7 @@ from tests.fuzz.surroundings import PARTITION_COUNT, TOPICS, Modesty, Numbered
 from tests.wire.harness import API_VERSIONS, CREATE_TOPICS, START_MS, parts, request_frame, seconds
 from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.events import Event, Level
-from tidelog.cluster.store import Refused, Store, StoreReply, StoreRequest
+from tidelog.cluster.store import Store, StoreReply, StoreRequest
 from tidelog.log.recovery import open_log
 from tidelog.server.report import Report
 from tidelog.server.serve import Server
@@ -58,20 +58,21 @@ class ModestStore:
     def __init__(self, store: Store, notify: Callable[[], object]) -> None:
         self._store = store
         self._notify = notify
-        self._refusals: list[StoreReply | str] = []
+        self._objections: list[StoreReply | str] = []
         self.modesty = Modesty()
         self.watch, self.close = store.watch, store.close
 
     def submit(self, request: StoreRequest) -> None:
-        if self.modesty.allows(request.action):
+        objection = self.modesty.objection(request.action)
+        if objection is None:
             self._store.submit(request)
         else:
-            self._refusals.append(StoreReply(request.ticket, Refused(0, "too much")))
+            self._objections.append(StoreReply(request.ticket, objection))
             self._notify()
 
     def receive(self) -> list[StoreReply | str]:
-        refusals, self._refusals = self._refusals, []
-        return self._store.receive() + refusals
+        objections, self._objections = self._objections, []
+        return self._store.receive() + objections
 
 
 class AttentiveReport(Report):

@@ -19,14 +19,12 @@ from tidelog.log.checkpoint import RECOVERY_POINTS, read_offsets
 from tidelog.log.directory import META_PROPERTIES, PARTITION_METADATA, parse_properties, read_topic_id
 from tidelog.log.log import Log
 from tidelog.log.recovery import open_log
-from tidelog.log.segment import LOG_SUFFIX, file_name
 from tidelog.protocol.records import Marker
 
 SETTINGS = make_settings(index_interval_bytes=100)
 SETTINGS.segment_bytes = 1_000  # smaller than an operator may make them
 IS_FLUSHED = 0x80  # in the first byte: recovery begins where the checkpoint says, not at the start
 IS_WHOLE, IS_CLEAN = 0x40, 0x20  # in the second byte: the file is replaced whole; the stop was clean
-SEALED_LOG = file_name(0, LOG_SUFFIX)
 _CRC = Struct(">I")
 _SNAPSHOT_CRC_POSITION = 2
 
@@ -68,8 +66,6 @@ def fuzz_stored(data: bytes) -> None:
 def damaged(name: str, content: bytes, data: bytes) -> bytes:
     """The file with the input in it, with the checksums that would hide it from a first look."""
     flags, put = data[1], data[2:]
-    if name == SEALED_LOG:  # no checksum covers a base offset, and one that is too high may be compaction's
-        return content[: len(content) * (flags % 32) // 32]
     if name.endswith(".log") and flags & FITS_CRC and put:
         put = bytes(fitted_batch(put))
     start = 0 if flags & IS_WHOLE else len(content) * (flags % 32) // 32

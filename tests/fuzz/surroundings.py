@@ -1,9 +1,9 @@
 """What every fuzzed broker has, and what it may ask of its store.
 
 The topics have the same ids in every life, so that a seed which names one by its id finds it. Of changes to
-the store small ones go through, up to a count, so that no input makes ten thousand folders; what is larger,
-deletes a topic that the other inputs need or changes the broker's own settings is refused, as a store may
-refuse anything.
+the store small ones go through, up to a count, so that no input makes ten thousand folders; what is larger
+is lost, and what deletes a topic that the other inputs need or changes the broker's own settings is refused,
+as may happen to anything that is asked of a store.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidelog.cluster.image import TOPICS as TOPIC_NODES
-from tidelog.cluster.store import Create, Delete, Multi, ReadTree
+from tidelog.cluster.store import Create, Delete, Multi, ReadTree, Refused, Unknown
 
 TOPICS = {
     "t": {"segment.bytes": "1048576"},
@@ -49,16 +49,15 @@ class Modesty:
         """From now on these topics stay."""
         self._standing = tuple(f"{TOPIC_NODES}/{topic_id.hex()}" for topic_id in topic_ids)
 
-    def allows(self, action: ReadTree | Multi) -> bool:
+    def objection(self, action: ReadTree | Multi) -> Refused | Unknown | None:
+        """The answer to what may not be done. One that is too large is lost: it would only come again."""
         if isinstance(action, ReadTree) or not self._standing:
-            return True
+            return None
         self._created_count += sum(isinstance(operation, Create) for operation in action.operations)
-        return (
-            len(action.operations) <= OPERATIONS_MAX
-            and self._created_count <= CREATED_MAX
-            and not any(
-                operation.path.startswith(_OWN_SETTINGS)
-                or (isinstance(operation, Delete) and operation.path.startswith(self._standing))
-                for operation in action.operations
-            )
-        )
+        if len(action.operations) > OPERATIONS_MAX or self._created_count > CREATED_MAX:
+            return Unknown("too much")
+        for place, operation in enumerate(action.operations):
+            is_deletion = isinstance(operation, Delete) and operation.path.startswith(self._standing)
+            if is_deletion or operation.path.startswith(_OWN_SETTINGS):
+                return Refused(place, "not this one")
+        return None

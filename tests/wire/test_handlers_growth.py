@@ -11,6 +11,7 @@ from tests.wire.harness import FETCH, Harness, batch_of, other_connection, parts
 from tests.wire.requests import fetch, fetch_values, produce
 from tests.wire.test_handlers_alterations import SET, resource
 from tests.wire.test_handlers_configs import TOPIC
+from tidelog.cluster.store import Refused
 
 CREATE_PARTITIONS, DELETE_RECORDS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS = 37, 21, 43, 46
 INCREMENTAL_ALTER_CONFIGS = 44
@@ -225,3 +226,12 @@ def test_an_offline_replica_cannot_be_elected(harness: Harness) -> None:
 def test_no_replica_is_on_its_way_elsewhere(harness: Harness) -> None:
     answer = harness.ask(LIST_PARTITION_REASSIGNMENTS, 0, timeout=seconds(5), topics=None)
     assert (answer.error_code, answer.topics) == (0, ())
+
+
+def test_a_store_that_refuses_growth_each_time_is_not_asked_for_ever(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness.create_topic("t")
+    monkeypatch.setattr(harness.store, "perform", lambda action: Refused(0, "never"))
+    assert grow(harness, 3, ("t", 2)) == {"t": ErrorCode.request_timed_out}
+    assert len(harness.broker.image.topics["t"].partitions) == 1
