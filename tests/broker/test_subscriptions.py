@@ -83,6 +83,11 @@ def test_the_id_of_a_subscription_changes_with_what_is_wanted_and_of_whom() -> N
     assert all(-(2**31) <= number < 2**31 for number in (first, *others))
 
 
+def test_the_id_of_a_subscription_is_the_one_kafka_gives() -> None:
+    instance_id = bytes.fromhex("0123456789abcdef0fedcba987654321")
+    assert wanted_of(CLIENT, instance_id, []).subscription_id == -725132322
+
+
 @pytest.mark.parametrize(
     "word",
     [

@@ -207,10 +207,10 @@ class Telemetry:
             described = client | {"client_instance_id": encode_id(instance_id)}
             cut = {name: text[:TELEMETRY_CLIENT_ID_LENGTH_MAX] for name, text in described.items()}
             instance = Instance(cut)
-            self._by_connection[connection] = instance_id
         self._instances[instance_id] = instance
         if instance.epoch != self._epoch:
             instance.subscribe(wanted_of(instance.client, instance_id, self._subscriptions), self._epoch)
+            self._by_connection[connection] = instance_id
         kept_ms = max(EXPIRY_MS_MIN, EXPIRY_INTERVALS * instance.wanted.interval_ms)
         instance.expires_ms = now_ms + kept_ms
         while len(self._instances) > TELEMETRY_CLIENTS_MAX:
