@@ -9,24 +9,44 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 from confluent_kafka import KafkaException
+from typer.core import TyperGroup
 
 from tidelog.cli import broker, config, demo, log, topic
+from tidelog.cli.completion import COMPLETE_VARIABLE, PROGRAM, completion, init_completion
 from tidelog.cli.consume import consume
 from tidelog.cli.failure import BadWord, Failure, report
+from tidelog.cli.options import examples
 from tidelog.cli.produce import produce
 from tidelog.cli.serve import SUMMARY as SERVE_SUMMARY
-from tidelog.cli.serve import serve as serve_broker
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+_ORDER = ("serve", "topic", "produce", "consume", "config", "broker", "log", "demo", "completion")
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
+
+class _InOrder(TyperGroup):
+    """Help lists the commands in the order in which a newcomer meets them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_ORDER)
+
+
 app = typer.Typer(
-    name="tidelog",
+    name=PROGRAM,
+    cls=_InOrder,
     help="A commit log that speaks the Apache Kafka protocol.",
+    epilog=examples(
+        "tidelog serve",
+        "tidelog topic create orders --partitions 3",
+        "echo hello | tidelog produce orders",
+        "tidelog consume orders --exit",
+    )
+    + "\n\n'tidelog COMMAND --help' has more; 'tidelog completion bash' makes the Tab key know it all.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -34,26 +54,46 @@ app = typer.Typer(
 app.add_typer(topic.app, name="topic")
 app.add_typer(config.app, name="config")
 app.add_typer(broker.app, name="broker")
-app.command()(produce)
-app.command()(consume)
 app.add_typer(log.app, name="log")
-app.command()(demo.demo)
+app.command(
+    epilog=examples(
+        "tidelog produce orders lines.txt",
+        "tidelog produce orders --key-delimiter : --compression zstd < keyed.txt",
+        "tidelog consume orders -e --format json | tidelog produce copy --format json",
+    )
+)(produce)
+app.command(
+    epilog=examples(
+        "tidelog consume orders --from -10",
+        "tidelog consume orders --from @2026-01-31T12:00:00 --exit",
+        "tidelog consume orders --partition 0 --count 5 --format json",
+    )
+)(consume)
+app.command(epilog=examples("tidelog demo", "tidelog demo --records 100000 --kills 5"))(demo.demo)
+app.command(
+    epilog=examples(
+        "source <(tidelog completion bash)",
+        "tidelog completion bash > /etc/bash_completion.d/tidelog",
+        "tidelog completion fish > ~/.config/fish/completions/tidelog.fish",
+    )
+)(completion)
 
 
-@app.command(
-    help=SERVE_SUMMARY,
-    add_help_option=False,
-    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
-)
-def serve(context: typer.Context) -> int:
-    """Here for `tidelog --help`; `main` sends `serve` elsewhere before this module is imported."""
-    return serve_broker(context.args)
+@app.command(help=SERVE_SUMMARY, add_help_option=False)
+def serve(
+    config_file: Annotated[str, typer.Option("--config")] = "",
+    settings: Annotated[list[str] | None, typer.Option("-o")] = None,
+) -> None:
+    """Here for help and completion; `main` sends `serve` elsewhere before this module is imported."""
 
 
 def run(words: Sequence[str]) -> int:
     """Run the command that `words` name; the exit code of the process."""
+    if COMPLETE_VARIABLE in os.environ:
+        init_completion()
+        app(prog_name=PROGRAM)  # answers the shell and exits
     try:
-        exit_code = app(list(words), prog_name="tidelog", standalone_mode=False)
+        exit_code = app(list(words), prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
         return exit_code if isinstance(exit_code, int) else 0
     except Failure as failure:

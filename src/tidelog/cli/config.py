@@ -15,6 +15,7 @@ from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     BootstrapServer,
     DryRun,
+    ResourceWord,
     TableFormat,
     TableOrJson,
     Unset,
@@ -35,14 +36,6 @@ from tidelog.cli.settings import (
 
 app = typer.Typer(help="Show and change settings of topics, brokers, groups and client-metrics.")
 
-ResourceWord = Annotated[
-    str,
-    typer.Argument(
-        metavar="RESOURCE",
-        help="topic/NAME, broker/ID, broker/default, group/NAME or client-metrics/NAME.",
-        show_default=False,
-    ),
-]
 _DOCUMENTATION_WIDTH_MAX = 100
 _COLUMNS = ("key", "value", "default", "source", "type", "")
 
@@ -197,6 +190,7 @@ def _json(setting: Setting, verbose: bool) -> dict[str, Any]:
         "is_default": setting.is_default,
         "is_read_only": setting.is_read_only,
         "is_sensitive": setting.is_sensitive,
+        "has_effect": setting.has_effect,
     }
     if verbose:
         facts["synonyms"] = [
@@ -214,7 +208,7 @@ def _row(setting: Setting) -> tuple[str, ...]:
         _text(setting.default),
         setting.source_words,
         setting.type,
-        "read-only" if setting.is_read_only else "",
+        ", ".join(_flags(setting)),
     )
 
 
@@ -241,9 +235,12 @@ def _facts(setting: Setting) -> str:
     facts = [setting.type, f"from {setting.source_words}"]
     if not setting.is_default and setting.default is not None:
         facts.append(f"default {setting.default or 'empty'}")
-    if setting.is_read_only:
-        facts.append("read-only: can be set at start only")
-    return ", ".join(facts)
+    return ", ".join(facts + _flags(setting))
+
+
+def _flags(setting: Setting) -> list[str]:
+    flags = ["read-only"] if setting.is_read_only else []
+    return flags if setting.has_effect else [*flags, "no effect"]
 
 
 def _paragraphs(documentation: str) -> list[str]:

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from tidelog.cli.connection import explain, open_consumer, topic_metadata, unreachable
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.jsonlines import json_of
-from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, RecordFormat
+from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, RecordFormat, TopicName
 from tidelog.cli.screen import json_line
 from tidelog.cli.start import Start, parse_start, starting_offsets
 
@@ -31,7 +31,7 @@ class Isolation(StrEnum):
 
 
 def consume(
-    topic: str,
+    topic: TopicName,
     partition: Annotated[list[int] | None, typer.Option(help="Only this one (may be repeated).")] = None,
     start: Annotated[
         str,

@@ -22,7 +22,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from tidelog.cli.connection import ANSWER_TIMEOUT_S
 from tidelog.cli.failure import Failure
-from tidelog.cli.screen import console, print_table
+from tidelog.cli.options import TableFormat, TableOrJson
+from tidelog.cli.screen import console, print_json, print_table
 from tidelog.testing.process import BrokerDidNotStart, BrokerProcess
 
 TOPIC = "demo"
@@ -35,9 +36,11 @@ SILENCE_S_MAX = 30.0  # nothing new from the broker for so long: give up
 def demo(
     records: Annotated[int, typer.Option(min=1_000, help="How many to send.")] = 600_000,
     kills: Annotated[int, typer.Option(min=0, help="How often the broker is killed.")] = 3,
+    format: TableOrJson = TableFormat.TABLE,
 ) -> int:
     """Kill a broker under load and show that nothing acknowledged is missing."""
-    with tempfile.TemporaryDirectory(prefix="tidelog-demo-") as directory, _progress() as progress:
+    is_quiet = format is TableFormat.JSON
+    with tempfile.TemporaryDirectory(prefix="tidelog-demo-") as directory, _progress(is_quiet) as progress:
         say = progress.console.print
         settings = {"log.segment.bytes": str(8 * 1024 * 1024)}
         try:
@@ -47,7 +50,11 @@ def demo(
                 tally = _read_back(broker, progress, ledger)
         except BrokerDidNotStart as error:
             raise Failure(f"the broker did not start: {error}") from None
-    ledger.report(tally)
+    facts = ledger.facts(tally)
+    if format is TableFormat.JSON:
+        print_json(facts)
+    else:
+        _print_facts(facts)
     return 0 if tally.missing_count == 0 and tally.duplicated_count == 0 else 1
 
 
@@ -72,19 +79,30 @@ class Ledger:
         self.offset_of[number] = message.offset() or 0
         self.acknowledged_count += 1
 
-    def report(self, tally: Tally) -> None:
-        restart = f"{max(self.restart_seconds):.2f} s" if self.restart_seconds else "none"
-        rows = [
-            ("records acknowledged", f"{self.acknowledged_count:,}"),
-            ("kills (SIGKILL)", str(len(self.restart_seconds))),
-            ("slowest restart", restart),
-            ("acknowledged but missing", f"{tally.missing_count:,}"),
-            ("duplicated", f"{tally.duplicated_count:,}"),
-            ("throughput, kills included", f"{self.acknowledged_count / self.seconds:,.0f} records/s"),
-        ]
-        print_table(("", ""), rows)
-        verdict = "nothing acknowledged is missing" if tally.missing_count == 0 else "RECORDS WERE LOST"
-        console().print(f"[bold]{verdict}[/bold]")
+    def facts(self, tally: Tally) -> dict[str, int | float]:
+        return {
+            "records_acknowledged": self.acknowledged_count,
+            "kills": len(self.restart_seconds),
+            "slowest_restart_seconds": round(max(self.restart_seconds, default=0.0), 3),
+            "acknowledged_but_missing": tally.missing_count,
+            "duplicated": tally.duplicated_count,
+            "records_per_second": round(self.acknowledged_count / self.seconds),
+        }
+
+
+def _print_facts(facts: dict[str, int | float]) -> None:
+    rows = [
+        ("records acknowledged", f"{facts['records_acknowledged']:,}"),
+        ("kills (SIGKILL)", str(facts["kills"])),
+        ("slowest restart", f"{facts['slowest_restart_seconds']:.2f} s" if facts["kills"] else "none"),
+        ("acknowledged but missing", f"{facts['acknowledged_but_missing']:,}"),
+        ("duplicated", f"{facts['duplicated']:,}"),
+        ("throughput, kills included", f"{facts['records_per_second']:,} records/s"),
+    ]
+    print_table(("", ""), rows)
+    is_well = facts["acknowledged_but_missing"] == 0
+    verdict = "nothing acknowledged is missing" if is_well else "RECORDS WERE LOST"
+    console().print(f"[bold]{verdict}[/bold]")
 
 
 class Tally:
@@ -211,9 +229,10 @@ def _number_in(message: Message) -> int:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
-    """A bar for a terminal; elsewhere only the lines that are said."""
+def _progress(is_quiet: bool) -> Iterator[Progress]:
+    """A bar for a terminal; elsewhere only the lines that are said, or not even those."""
     out = console()
+    out.quiet = is_quiet
     columns = (TextColumn("{task.description:<9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=out, disable=not out.is_terminal) as progress:
         yield progress

@@ -16,6 +16,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tidelog.cli.serve import serve
 
         return serve(words[1:])
+    # kio imports hypothesis where it is installed, for tests of its own: a fifth of a second at every start.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from tidelog.cli.commands import run
 
     return run(words or ["--help"])

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tidelog.cli.names import complete_resource, complete_topic
+
 
 class TableFormat(StrEnum):
     """How a command that answers with facts prints them."""
@@ -34,7 +36,27 @@ BootstrapServer = Annotated[
 TableOrJson = Annotated[
     TableFormat, typer.Option("--format", help="A table for people or JSON for programs.")
 ]
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of a topic.", show_default=False)]
+TopicName = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPIC", help="Name of a topic.", show_default=False, autocompletion=complete_topic
+    ),
+]
+TopicNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TOPIC…", help="Names of topics.", show_default=False, autocompletion=complete_topic
+    ),
+]
+ResourceWord = Annotated[
+    str,
+    typer.Argument(
+        metavar="RESOURCE",
+        help="topic/NAME, broker/ID, broker/default, group/NAME or client-metrics/NAME.",
+        show_default=False,
+        autocompletion=complete_resource,
+    ),
+]
 Unset = Annotated[
     list[str] | None,
     typer.Option("--unset", metavar="KEY", help="Back to the default (may be repeated).", show_default=False),

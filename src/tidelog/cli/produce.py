@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tidelog.cli.connection import ANSWER_TIMEOUT_S, client_settings, explain, no_such_topic
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.jsonlines import Headers, OutgoingRecord, record_of
-from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, RecordFormat
+from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, RecordFormat, TopicName
 
 DELIVERY_TIMEOUT_MS = 60_000
 TOPIC_WAIT_S = 5.0  # for a topic that the broker makes on first use
@@ -38,7 +38,7 @@ class Compression(StrEnum):
 
 
 def produce(
-    topic: str,
+    topic: TopicName,
     file: Annotated[str, typer.Argument(help="Lines to send; - is stdin.")] = "-",
     key_delimiter: Annotated[
         str | None, typer.Option(help="Text before it is the key, text after it the value.")

@@ -21,7 +21,7 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
 DEFAULT_BROKER = "default"
-_KINDS = {"topic": 2, "broker": 4, "client-metrics": 16, "group": 32}
+KINDS = {"topic": 2, "broker": 4, "client-metrics": 16, "group": 32}
 _CHANGE = re.compile(r"([^=+\s][^=\s]*?)([+-]?)=(.*)", re.DOTALL)
 _TYPES = ("unknown", "boolean", "string", "int", "short", "long", "double", "list", "class", "password")
 # By Kafka's number: the name in JSON, and what a person reads.
@@ -36,6 +36,7 @@ _SOURCES = {
     8: ("dynamic_group_config", "group"),
 }
 _DEFAULT_SOURCE = 5
+_NO_EFFECT = "Has no effect"  # how a Tidelog broker documents a setting that it accepts and does not need
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Resource:
 
     @property
     def type(self) -> int:
-        return _KINDS[self.kind]
+        return KINDS[self.kind]
 
     @property
     def wire_name(self) -> str:
@@ -83,6 +84,7 @@ class Setting:
     is_default: bool
     is_read_only: bool
     is_sensitive: bool
+    has_effect: bool
     synonyms: tuple[Synonym, ...]
     documentation: str
 
@@ -104,7 +106,7 @@ class Change:
 def parse_resource(word: str) -> Resource:
     """`kind/name`; for brokers the name is a number or `default`."""
     kind, separator, name = word.partition("/")
-    if not separator or not name or kind not in _KINDS:
+    if not separator or not name or kind not in KINDS:
         raise BadWord(
             f"{word}: not a resource; write topic/NAME, broker/ID, broker/{DEFAULT_BROKER}, "
             "group/NAME or client-metrics/NAME"
@@ -184,7 +186,7 @@ def change_settings(bootstrap_server: str, resource: Resource, changes: list[Cha
 
 def list_resources(bootstrap_server: str) -> list[Resource]:
     """Every resource of the cluster that can have settings."""
-    kinds = {number: kind for kind, number in _KINDS.items()}
+    kinds = {number: kind for kind, number in KINDS.items()}
     with open_any(bootstrap_server) as broker:
         answer = broker.ask(Api.LIST_CONFIG_RESOURCES, resource_types=tuple(sorted(kinds)))
     check("the list of resources", answer.error_code, None)
@@ -215,6 +217,7 @@ def _setting(found: Any) -> Setting:
     source, source_words = _source(found.config_source)
     is_default = found.config_source == _DEFAULT_SOURCE
     defaults = [synonym.value for synonym in synonyms if synonym.source == _SOURCES[_DEFAULT_SOURCE][0]]
+    documentation = getattr(found, "documentation", None) or ""
     type_index = getattr(found, "config_type", 0)
     return Setting(
         key=found.name,
@@ -226,8 +229,9 @@ def _setting(found: Any) -> Setting:
         is_default=is_default,
         is_read_only=found.read_only,
         is_sensitive=found.is_sensitive,
+        has_effect=_NO_EFFECT not in documentation,
         synonyms=synonyms,
-        documentation=getattr(found, "documentation", None) or "",
+        documentation=documentation,
     )
 
 

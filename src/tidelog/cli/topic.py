@@ -26,6 +26,7 @@ from tidelog.cli.options import (
     TableFormat,
     TableOrJson,
     TopicName,
+    TopicNames,
     examples,
 )
 from tidelog.cli.outcomes import await_topics
@@ -132,7 +133,7 @@ app.command(
 
 @app.command(epilog=examples("tidelog topic delete orders audit"))
 def delete(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC…", help="Names.", show_default=False)],
+    names: TopicNames,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
