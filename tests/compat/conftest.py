@@ -1,4 +1,4 @@
-"""The broker that the clients talk to, and topics on it.
+"""The broker that the clients talk to, topics on it, and a JVM for those that need one.
 
 `TIDELOG_COMPAT_BOOTSTRAP=host:port` points the same tests at a broker that already runs. That is how they
 are proven: what they claim of Tidelog must hold for Apache Kafka too.
@@ -12,10 +12,14 @@ from typing import Protocol
 from uuid import uuid4
 
 import pytest
+from bench.peers.kafka import Kafka
+from bench.peers.process import PeerMissing
 
 from tests.compat.broker import running_broker
 from tests.compat.client import Admin, eventually
 from tests.compat.confluent.driver import Confluent
+from tests.compat.java.jvm import Jvm, running_jvm
+from tests.compat.java.tools import apache_kafka
 
 
 class NewTopic(Protocol):
@@ -59,3 +63,21 @@ def fresh_name() -> str:
 @pytest.fixture
 def topic(new_topic: NewTopic) -> str:
     return new_topic()
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Kafka:
+    """Who needs it is skipped with the reason where it cannot be had."""
+    try:
+        return apache_kafka()
+    except PeerMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def jvm(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
+    try:
+        with running_jvm(tmp_path_factory.mktemp("jvm")) as jvm:
+            yield jvm
+    except PeerMissing as missing:
+        pytest.skip(str(missing))

@@ -11,6 +11,7 @@ from tests.compat.aio.driver import Aio
 from tests.compat.client import CODECS, Client, Sent, contents
 from tests.compat.confluent.driver import Confluent
 from tests.compat.conftest import NewTopic
+from tests.compat.java.driver import Java
 from tests.compat.kcat.driver import KCAT, Kcat
 from tests.compat.kpython.driver import KafkaPython
 
@@ -28,9 +29,11 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize(("wrote", "reads"), list(product(CLIENTS, CLIENTS)))
-def test_each_reads_what_each_wrote(bootstrap: str, new_topic: NewTopic, wrote: str, reads: str) -> None:
-    writer, reader = _client(wrote, bootstrap), _client(reads, bootstrap)
+@pytest.mark.parametrize(("wrote", "reads"), list(product([*CLIENTS, "Java"], repeat=2)))
+def test_each_reads_what_each_wrote(
+    request: pytest.FixtureRequest, new_topic: NewTopic, wrote: str, reads: str
+) -> None:
+    writer, reader = _client(wrote, request), _client(reads, request)
     topic = new_topic()
     codecs = [codec for codec in CODECS if codec in writer.codecs and codec in reader.codecs]
     for codec in codecs:
@@ -40,7 +43,10 @@ def test_each_reads_what_each_wrote(bootstrap: str, new_topic: NewTopic, wrote: 
     assert [record.offset for record in records] == list(range(len(records)))
 
 
-def _client(name: str, bootstrap: str) -> Client:
+def _client(name: str, request: pytest.FixtureRequest) -> Client:
+    bootstrap = request.getfixturevalue("bootstrap")
+    if name == "Java":
+        return Java(bootstrap, request.getfixturevalue("jvm"))
     if name == "kcat" and KCAT is None:
         pytest.skip("kcat is not installed (Debian: apt install kcat)")
     return CLIENTS[name](bootstrap)
