@@ -12,7 +12,7 @@ flexible and tells divergence; 13 names topics by id; 15 moves the replica id; 1
 from __future__ import annotations
 
 from tidelog.base.files import FileSlice
-from tidelog.base.limits import FETCH_WAIT_MS_MAX
+from tidelog.base.limits import COPIED_SIZE_MAX, FETCH_WAIT_MS_MAX
 from tidelog.broker.broker import Broker
 from tidelog.broker.sessions import FetchSession, SessionPartition, TopicKey
 from tidelog.broker.waiting import Parked
@@ -123,9 +123,9 @@ class Reading:
         left = min(self._fetch.max_bytes, self._broker.settings.number("fetch.max.bytes"))
         for topic, asked, partition in self._wanted:
             fetched = self._read_one(topic, asked, partition, left)
-            if isinstance(fetched.records, FileSlice):
-                left -= fetched.records.size
-                self._size += fetched.records.size
+            size = _size_of(fetched)
+            left -= size
+            self._size += size
             if fetched.error_code:
                 self._has_error = True
             self._found.append((topic, fetched))
@@ -168,7 +168,20 @@ class Reading:
             read.records,
         )
         self._is_cut = self._is_cut or read.is_cut
+        if read.records is not None and read.records.file.is_scarce:
+            self._copy(partition, fetched, read.records)
         return fetched
+
+    def _copy(self, partition: Partition, fetched: FetchedPartition, records: FileSlice) -> None:
+        """Too many files are pinned by answers that nobody takes: give the bytes, and let the file go."""
+        if records.size > COPIED_SIZE_MAX:
+            return
+        try:
+            fetched.records = records.read()
+        except OSError as failure:
+            self._broker.fail_directory(partition.directory, failure)
+            fetched.records, fetched.error_code = None, _STORAGE
+        records.release()
 
     def is_enough(self, min_bytes: int) -> bool:
         """Whether to answer now: enough bytes, an error to tell, or nothing that waiting would bring."""
@@ -197,8 +210,8 @@ class Reading:
 
     def _count_sent(self) -> None:
         for (_, _, partition), (_, fetched) in zip(self._wanted, self._found, strict=True):
-            if partition is not None and isinstance(fetched.records, FileSlice):
-                partition.sent_size += fetched.records.size
+            if partition is not None:
+                partition.sent_size += _size_of(fetched)
 
     def _note(self, session: FetchSession, topic: TopicKey, fetched: FetchedPartition) -> bool:
         known: SessionPartition | None = session.partitions.get((topic, fetched.index))
@@ -238,6 +251,13 @@ def _divergence(partition: Partition, asked: FetchPartition, read: PartitionRead
         read.aborted,
         diverging_epoch=(epoch, end_offset),
     )
+
+
+def _size_of(fetched: FetchedPartition) -> int:
+    records = fetched.records
+    if isinstance(records, FileSlice):
+        return records.size
+    return len(records) if isinstance(records, bytes) else 0
 
 
 class ParkedFetch(Parked):

@@ -52,8 +52,11 @@ def open_log(
 ) -> tuple[Log, Recovery]:
     """The log in `directory`, made if it is empty, ready to append to and to read from."""
     opening = _Opening(directory, settings, now_ms, recovery_point, is_clean)
-    opening.load_segments(start_offset)
-    opening.recover()
+    if directory.names():
+        opening.load_segments(start_offset)
+        opening.recover()
+    else:
+        opening.begin(start_offset)
     log = opening.log
     if start_offset > log.end_offset:  # offsets below it were given once and must not be given again (L1)
         opening.restart_at(start_offset)
@@ -76,6 +79,12 @@ class _Opening:
         self._sizes: dict[str, int] = {}
         self._replay_from = 0
         self._is_dense = True  # no scanned segment has lost records to compaction
+
+    def begin(self, start_offset: int) -> None:
+        """A new folder: there is nothing to find out."""
+        self.log.add_segment(start_offset, 0, self._now_ms)
+        self.log.end_offset = start_offset
+        self.is_clean = self.is_clean and start_offset == self._recovery_point
 
     def load_segments(self, start_offset: int) -> None:
         tidy_leftovers(self._directory)
