@@ -2,8 +2,8 @@
 
 | folder     | what is in it                                                                             |
 |------------|-------------------------------------------------------------------------------------------|
-| requests   | frames without size prefix: for each API and version a plausible one and one with every   |
-|            | field filled in, and lengths that nobody can mean                                         |
+| requests   | frames without size prefix: for each API and version a plausible one, one with every      |
+|            | field filled in and one with none; every topic and codec; lengths that nobody can mean    |
 | produce    | a byte that picks the version, and a body; `fetch` likewise                               |
 | batches    | a byte that says what is made to fit, and a batch: every codec, kind and some lies        |
 | connection | a byte that says how to cut up the rest, and a stream                                     |
@@ -29,11 +29,12 @@ from tests.fuzz.codecs import FITS_CRC, FITS_LENGTH, IS_PACKED
 from tests.fuzz.serving import Life
 from tests.fuzz.sockets import IS_DEAF, IS_FRAME, IS_RESET
 from tests.fuzz.stored import IS_CLEAN, IS_FLUSHED, IS_WHOLE, template
-from tests.fuzz.surroundings import FIRST_TOPIC_ID
+from tests.fuzz.surroundings import FIRST_TOPIC_ID, TOPICS
 from tests.protocol.otlp_samples import Attributes, distribution, field, gauge, metrics, point, sum_of
 from tests.wire.batches import COUNT, INT32, LENGTH, patched
 from tests.wire.harness import FETCH, PRODUCE, START_MS, batch_of, encode, frame_head, request_frame
-from tests.wire.samples import SAMPLED, _values
+from tests.wire.requests import fetch_values, produce_values
+from tests.wire.samples import sample_frames
 from tidelog.handlers.table import APIS
 from tidelog.protocol.compression import CODEC_NAMES
 from tidelog.protocol.records import Marker, build_batch, build_control_batch
@@ -43,7 +44,6 @@ CORRELATION_ID = 1
 Seeds = Iterator[tuple[str, bytes]]
 
 _FILLING: dict[str, Any] = {
-    "bool": True,
     "string": "t",
     "bytes": b"bytes",
     "uuid": UUID(bytes=FIRST_TOPIC_ID),
@@ -79,8 +79,16 @@ def request_seeds() -> Seeds:
         yield seed_name(*head_of(frame), "plausible"), frame
     for api in APIS:
         for version in range(api.oldest_version, api.newest_version + 1):
-            filled = encode(filled_in(load_request_schema(api.key, version)))
-            yield seed_name(api.key, version, "filled"), frame_head(api.key, version, CORRELATION_ID) + filled
+            head, message = (
+                frame_head(api.key, version, CORRELATION_ID),
+                load_request_schema(api.key, version),
+            )
+            filled = head + encode(filled_in(message, is_set=True))
+            unset = head + encode(filled_in(message, is_set=False))
+            yield seed_name(api.key, version, "filled"), filled
+            if unset != filled:
+                yield seed_name(api.key, version, "unset"), unset
+    yield from topic_seeds()
     for api_key, version, length in ((3, 1, b"\x7f\xff\xff\xff"), (3, 12, b"\xff\xff\xff\xff\x0f")):
         head = frame_head(api_key, version, CORRELATION_ID)
         yield f"endless-array-v{version}", head + length + bytes(40)
@@ -88,14 +96,21 @@ def request_seeds() -> Seeds:
     yield "unknown-tags", frame_head(18, 3, CORRELATION_ID) + b"\2x\2x\2\x63\3abc\x64\0"
 
 
+def topic_seeds() -> Seeds:
+    """Each topic written with each codec, and read."""
+    life = Life()
+    for topic in TOPICS:
+        for codec, name in enumerate(CODEC_NAMES):
+            values = produce_values(life.harness, 9, {topic: [(0, batch_of(3, codec=codec))]})
+            yield f"produce-{name}-to-{topic}", request_frame(PRODUCE, 9, CORRELATION_ID, **values)
+        values = fetch_values(life.harness, 12, {topic: [(0, 0)]}, isolation_level=1)
+        yield f"fetch-from-{topic}", request_frame(FETCH, 12, CORRELATION_ID, **values)
+    life.end()
+
+
 def samples() -> list[bytes]:
     life = Life()
-    frames = [
-        request_frame(api.key, version, CORRELATION_ID, **_values(life.harness, api.key, version))
-        for api in APIS
-        for version in range(api.oldest_version, api.newest_version + 1)
-        if api.key in SAMPLED
-    ]
+    frames = list(sample_frames(life.harness))
     life.end()
     return frames
 
@@ -105,22 +120,24 @@ def head_of(frame: bytes) -> tuple[int, int]:
     return int.from_bytes(frame[:2], "big"), int.from_bytes(frame[2:4], "big")
 
 
-def filled_in(message: Any) -> Any:
-    """A message in which nothing is null or empty: every array has one entry."""
-    return message(**{each.name: _content_of(each.type, each.metadata) for each in fields(message)})
+def filled_in(message: Any, is_set: bool) -> Any:
+    """A message in which every array has one entry; whatever may be null or true is, or is not."""
+    return message(**{each.name: _content_of(each.type, each.metadata, is_set) for each in fields(message)})
 
 
-def _content_of(kind: Any, metadata: Any) -> Any:
+def _content_of(kind: Any, metadata: Any, is_set: bool) -> Any:
     parts = [part for part in get_args(kind) if part not in (type(None), ...)]
+    if not is_set and type(None) in get_args(kind) and metadata.get("kafka_type") != "records":
+        return None
     if get_origin(kind) is tuple:
-        return (_content_of(parts[0], metadata),)
+        return (_content_of(parts[0], metadata, is_set),)
     if parts:
-        return _content_of(parts[0], metadata)
+        return _content_of(parts[0], metadata, is_set)
     if is_dataclass(kind):
-        return filled_in(kind)
+        return filled_in(kind, is_set)
     if metadata["kafka_type"] == "records":
         return bytes(batch_of(1))
-    return _FILLING.get(metadata["kafka_type"], 0)
+    return is_set if metadata["kafka_type"] == "bool" else _FILLING.get(metadata["kafka_type"], 0)
 
 
 def body_seeds(api_key: int) -> Seeds:

@@ -165,6 +165,7 @@ class Life:
     def _connect(self, port: int) -> socket.socket:
         client = socket.create_connection(("127.0.0.1", port))
         client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # what is sent is there to be read
         self.turn()
         return client
 

@@ -9,7 +9,7 @@ from tests.fuzz.targets import CRASHES, SEEDS, TARGETS, check_what_is_left, cras
 from tidelog.handlers.table import APIS
 from tidelog.protocol.messages import decode_request
 
-KINDS = ("plausible", "filled")
+KINDS = ("plausible", "filled", "unset")
 SEEDS_SIZE_MAX = 500_000
 FOUND = [(target, name) for target in TARGETS for name in crashes(target)]
 
@@ -34,9 +34,10 @@ def test_what_broke_something_once_breaks_nothing(target: str, name: str) -> Non
 
 def test_every_api_and_version_has_seeds() -> None:
     names = {
-        seed_name(api.key, version, "filled")
+        seed_name(api.key, version, kind)
         for api in APIS
         for version in range(api.oldest_version, api.newest_version + 1)
+        for kind in KINDS[:2]
     }
     there = {path.stem for path in (SEEDS / "requests").glob("*.bin")}
     assert sorted(names - there) == [], "python -m tests.fuzz.seeds makes them"
