@@ -128,6 +128,9 @@ def test_validating_changes_nothing(harness: Harness) -> None:
         (CLIENT_METRICS, "", [("interval.ms", SET, "1000")], ErrorCode.invalid_request),
         (CLIENT_METRICS, "m", [("no.such", SET, "1000")], ErrorCode.invalid_request),
         (CLIENT_METRICS, "m", [("interval.ms", SET, "x")], ErrorCode.invalid_config),
+        (CLIENT_METRICS, "m", [("interval.ms", SET, "10")], ErrorCode.invalid_request),
+        (CLIENT_METRICS, "m", [("match", SET, "client_id=[")], ErrorCode.invalid_config),
+        (CLIENT_METRICS, "m", [("match", SET, "colour=red")], ErrorCode.invalid_config),
         (CLIENT_METRICS, "m", [("metrics", APPEND, "a")], ErrorCode.invalid_config),
         (CLIENT_METRICS, "m" * 1_001, [("metrics", SET, "a")], ErrorCode.policy_violation),
         (GROUP, "", [("consumer.session.timeout.ms", SET, "45000")], ErrorCode.invalid_request),
@@ -212,7 +215,7 @@ def test_the_logger_s_level_holds_until_the_broker_stops(harness: Harness) -> No
 
 
 def test_names_of_groups_may_hold_anything(harness: Harness) -> None:
-    name = "a/b %2F\n\u00e9"
+    name = "../a/b %2F\n\u00e9"
     assert alter(harness, GROUP, name, ("consumer.session.timeout.ms", SET, "50000")) == 0
     harness.start()
     found = rows(describe(harness, 4, (GROUP, name))[0])["consumer.session.timeout.ms"]

@@ -23,7 +23,7 @@ from tests.wire.harness import (
     seconds,
 )
 from tests.wire.requests import NOBODY, metadata_values
-from tidelog.handlers.table import APIS
+from tidelog.handlers.table import APIS, TELEMETRY_APIS
 from tidelog.protocol.errors import MalformedRequest
 
 METADATA_VERSIONS = pytest.mark.parametrize("version", range(14))
@@ -35,7 +35,11 @@ def test_api_versions_is_the_table(harness: Harness, version: int) -> None:
     answer = harness.ask(API_VERSIONS, version, client_software_name="x", client_software_version="1")
     assert answer.error_code == 0
     told = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
-    assert told == {api.key: (api.oldest_version if api.key else 0, api.newest_version) for api in APIS}
+    table = {api.key: (api.oldest_version if api.key else 0, api.newest_version) for api in APIS}
+    assert told == {key: versions for key, versions in table.items() if key not in TELEMETRY_APIS}
+    harness.broker.image.client_metrics["all"] = {"metrics": "*"}
+    answer = harness.ask(API_VERSIONS, version, client_software_name="x", client_software_version="1")
+    assert {row.api_key for row in answer.api_keys} == {*table}, "somebody wants the metrics of clients now"
 
 
 @pytest.mark.parametrize("version", [5, 99, 2**15 - 1, -1])
@@ -44,7 +48,7 @@ def test_api_versions_of_an_unknown_version_is_answered_in_version_0(harness: Ha
     (frame,) = harness.answers()
     answer = decode_answer(API_VERSIONS, 0, frame, 77)
     assert answer.error_code == ErrorCode.unsupported_version
-    assert len(answer.api_keys) == len(APIS)
+    assert len(answer.api_keys) == len(APIS) - len(TELEMETRY_APIS)
 
 
 @pytest.mark.parametrize("api", APIS, ids=lambda api: str(api.key))

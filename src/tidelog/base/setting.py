@@ -27,6 +27,10 @@ class UnknownSetting(InvalidSetting):
     """A key that there is not."""
 
 
+class OutOfBounds(InvalidSetting):
+    """A number that is one, and too small or too large."""
+
+
 class Kind(Enum):
     """What a setting's text stands for, by Kafka's numbers."""
 
@@ -105,7 +109,7 @@ class Setting:
         low = -ceiling - 1 if self.minimum is None else self.minimum
         high = ceiling if self.maximum is None else self.maximum
         if not low <= number <= high:
-            raise self._refuse(text, f"a number from {low} to {high}")
+            raise OutOfBounds(str(self._refuse(text, f"a number from {low} to {high}")))
         self._checked_choice(str(number))
         return number
 

@@ -14,10 +14,9 @@ import hmac
 from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 from tidelog.base.limits import SCRAM_SALT_SIZE_MAX, SCRAM_USER_LENGTH_MAX, SCRAM_USERS_MAX
-from tidelog.cluster.image import SCRAM, Image, encode_fields
+from tidelog.cluster.image import SCRAM, Image, encode_fields, escape_name
 from tidelog.cluster.store import Create, Delete, Operation, Write
 from tidelog.protocol.errors import ErrorCode
 
@@ -68,8 +67,7 @@ _KEYLESS = Refusal(ErrorCode.unknown_server_error, None)  # so says Kafka, which
 
 
 def scram_path(user: str) -> str:
-    """A user may be called anything; a name of dots would mean something else to some stores."""
-    return f"{SCRAM}/{quote(user, safe='').replace('.', '%2E')}"
+    return f"{SCRAM}/{escape_name(user)}"
 
 
 def credentials_of(image: Image, user: str) -> list[tuple[Mechanism, int]]:

@@ -41,9 +41,13 @@ SCRAM = "/scram"
 TOPICS = "/topics"
 
 
+def escape_name(name: str) -> str:
+    """As a part of a path. People call things anything; dots alone mean something else to some stores."""
+    return quote(name, safe="").replace(".", "%2E")
+
+
 def config_path(kind: str, name: str) -> str:
-    """Names of groups and of client metrics may hold anything, a slash too."""
-    return f"{CONFIG}/{kind}/{quote(name, safe='')}"
+    return f"{CONFIG}/{kind}/{escape_name(name)}"
 
 
 def encode_fields(**fields: Any) -> bytes:

@@ -22,8 +22,17 @@ from tidelog.base.config import (
     check_topic_settings,
 )
 from tidelog.base.limits import CONFIG_RESOURCES_MAX
-from tidelog.base.setting import Change, InvalidSetting, Kind, Setting, UnknownSetting, nearest_name
+from tidelog.base.setting import (
+    Change,
+    InvalidSetting,
+    Kind,
+    OutOfBounds,
+    Setting,
+    UnknownSetting,
+    nearest_name,
+)
 from tidelog.broker.broker import Broker
+from tidelog.broker.subscriptions import parse_match
 from tidelog.cluster.controller import decide_config, decide_topic_config
 from tidelog.cluster.image import BROKER_CONFIG, CLIENT_METRICS_CONFIG, DEFAULT_BROKER, GROUP_CONFIG
 from tidelog.cluster.store import Done, Operation, Outcome, Refused
@@ -272,7 +281,9 @@ def _values_problem(kind: int, is_one_broker: bool, config: Config) -> Problem |
             _check_broker(config, is_one_broker)
         else:
             _check_rows(_ROWS[kind], config)
-    except UnknownSetting as problem:
+            if kind == Resource.CLIENT_METRICS:
+                parse_match([word for word in config.get("match", "").split(",") if word])
+    except (UnknownSetting, OutOfBounds) as problem:
         is_strict = kind in (Resource.BROKER, Resource.CLIENT_METRICS)
         return Problem(ErrorCode.invalid_request if is_strict else ErrorCode.invalid_config, str(problem))
     except InvalidSetting as problem:

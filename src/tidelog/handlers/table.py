@@ -56,6 +56,8 @@ from tidelog.protocol.errors import ErrorCode, MalformedRequest
 _HEADER = Struct(">hhih")
 _HEADER_SIZE = _HEADER.size
 API_VERSIONS = 18
+# Told to clients only while somebody wants their metrics: librdkafka says a line about it at every start.
+TELEMETRY_APIS = (71, 72)
 _ZERO = timedelta(0)
 
 
@@ -98,6 +100,7 @@ def _api_versions(broker: Broker, request: Request, error: ErrorCode) -> bytes:
             max_version=api.newest_version,
         )
         for api in APIS
+        if api.key not in TELEMETRY_APIS or broker.image.client_metrics
     )
     features = features_told(broker, request)
     return request.respond(error_code=error, api_keys=rows, throttle_time=_ZERO, **features)
