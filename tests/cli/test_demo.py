@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -21,6 +22,11 @@ def test_the_demo_survives_its_kills_and_says_so(offline: Tidelog) -> None:
     assert counts["kills (SIGKILL)"] == "2"
     assert counts["acknowledged but missing"] == counts["duplicated"] == "0"
     assert "nothing acknowledged is missing" in shown.out
+
+
+def test_as_json_the_demo_prints_its_facts_and_nothing_else(offline: Tidelog) -> None:
+    facts = json.loads(offline("demo", "--records", "2000", "--kills", "0", "--format", "json").out)
+    assert (facts["records_acknowledged"], facts["acknowledged_but_missing"], facts["kills"]) == (2000, 0, 0)
 
 
 @pytest.mark.parametrize(

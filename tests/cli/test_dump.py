@@ -49,3 +49,12 @@ def test_a_torn_transaction_index_is_reported(tmp_path: Path) -> None:
     found = dump_file(str(path), ".txnindex", records=False)
     assert found.rows == [(7, 100, 105, 100)]
     assert found.problem is not None and "at 34 " in found.problem
+
+
+def test_offsets_beyond_31_bits_are_shown_whatever_the_file_is_called(tmp_path: Path) -> None:
+    offset = 5_000_000_000
+    data = build_batch([(b"k", b"v", (), 5)], base_offset=offset)
+    for name in (f"{offset:020}.log", "copy.log"):
+        (tmp_path / name).write_bytes(data)
+        found = dump_file(str(tmp_path / name), ".log", records=True)
+        assert ([row[0] for row in found.rows], found.problem) == ([offset], None)

@@ -294,6 +294,29 @@ def test_a_wrong_transaction_index_is_named(transactions: Path, content: bytes, 
     assert only_problem(transactions).problem == problem
 
 
+def test_offsets_beyond_31_bits_are_well(transactions: Path) -> None:
+    offset = 5_000_000_000
+    for path in sorted(transactions.glob(f"{FIRST}*")):
+        path.unlink()
+    log = transactions / f"{offset:020}.log"
+    log.write_bytes(build_batch([(b"k", b"v", (), 5)], base_offset=offset, leader_epoch=-1))
+    log.with_suffix(".index").write_bytes(b"")
+    log.with_suffix(".timeindex").write_bytes(b"")
+    assert problems_in(transactions) == []
+
+
+def test_an_end_that_a_broker_would_believe_is_not_held_against_the_checkpoints(copy: Path) -> None:
+    log = segments(copy / "checked-0")[-1]
+    first = batches_of(log)[0]
+    data = bytearray(log.read_bytes())
+    data[first.position + 8 : first.position + 12] = b"\0\0\0\1"
+    log.write_bytes(data)
+    found = only_problem(copy)
+    assert (found.file, found.position) == (f"checked-0/{log.name}", 0)
+    assert found.problem.endswith(", and what follows is no batch")
+    assert "because the last stop was clean" in found.at_start
+
+
 def flip(path: Path, position: int) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 1

@@ -97,7 +97,7 @@ def dump_checkpoint(path: str) -> Dump:
 def _dump_log(path: str, records: bool) -> Dump:
     file = ReadOnlyFile(path)
     try:
-        return _dump_batches(Scan(cast(File, file), 0, file.size), records)
+        return _dump_batches(Scan(cast(File, file), 0, file.size, _first_offset(path, file)), records)
     finally:
         file.close()
 
@@ -178,6 +178,12 @@ def _dump_snapshot(content: bytes) -> Dump:
         return Dump(_SNAPSHOT_COLUMNS, [tuple(entry) for entry in read_snapshot(content)])
     except CorruptBatch as error:
         return Dump(_SNAPSHOT_COLUMNS, [], str(error))
+
+
+def _first_offset(path: str, file: ReadOnlyFile) -> int:
+    """By the file's name, or by its first batch if it was given another name."""
+    named = re.match(r"\d{20}", os.path.basename(path))
+    return int(named.group()) if named else max(int.from_bytes(file.read(0, 8), "big", signed=True), 0)
 
 
 def _base_offset(path: str) -> int:

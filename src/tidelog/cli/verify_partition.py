@@ -75,9 +75,10 @@ class _PartitionCheck:
             walk.end_offset = min(walk.end_offset, base_offset)  # what reaches beyond was reported already
             SegmentCheck(self._findings, self._path, self._label, base_offset, start, walk).run()
         walk.end_offset = max(walk.end_offset, bases[-1])
-        self._check_snapshots(walk.end_offset)
         self._check_epochs(walk)
-        self._check_known(bases[0], walk.end_offset)
+        self._check_snapshots(walk)
+        if walk.is_end_known:
+            self._check_known(walk.end_offset)
         return Extent(topic_id, bases[0], walk.end_offset)
 
     def _offsets_of(self, suffix: str) -> list[int]:
@@ -100,7 +101,7 @@ class _PartitionCheck:
             if name.endswith(LOG_SUFFIX) and offset_in_name(name, LOG_SUFFIX) is None:
                 self._note(name, "a segment is named by 20 digits", "left alone, its records are not served")
 
-    def _check_snapshots(self, end_offset: int) -> None:
+    def _check_snapshots(self, walk: Walk) -> None:
         for offset in sorted(self._offsets_of(SNAPSHOT_SUFFIX)):
             name = file_name(offset, SNAPSHOT_SUFFIX)
             try:
@@ -108,8 +109,8 @@ class _PartitionCheck:
             except CorruptBatch as error:
                 self._note(name, str(error), "removed; an older one and the log after it are read")
                 continue
-            if offset > end_offset:
-                self._note(name, f"the log ends at {end_offset}, before it", "removed")
+            if offset > walk.end_offset and walk.is_end_known:
+                self._note(name, f"the log ends at {walk.end_offset}, before it", "removed")
             for entry in entries:
                 if entry[_LAST_OFFSET_FIELD] >= offset:
                     problem = (
@@ -134,7 +135,7 @@ class _PartitionCheck:
                 )
                 return
             entries.append(entry)
-        if entries and entries[-1][1] > walk.end_offset:
+        if entries and entries[-1][1] > walk.end_offset and walk.is_end_known:
             problem = f"epoch {entries[-1][0]} begins at {entries[-1][1]}, the log ends at {walk.end_offset}"
             self._note(LEADER_EPOCHS, problem, "such epochs are forgotten")
         self._compare_epochs(entries, walk)
@@ -150,7 +151,7 @@ class _PartitionCheck:
             self._note(LEADER_EPOCHS, problem, "kept; a follower may be told a wrong end of an epoch")
             return
 
-    def _check_known(self, start_offset: int, end_offset: int) -> None:
+    def _check_known(self, end_offset: int) -> None:
         """The checkpoints were written after what they speak of: nothing may end below them."""
         known = self._known
         fate = f"the log ends at {end_offset}, records above are gone"

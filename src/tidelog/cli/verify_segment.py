@@ -38,6 +38,7 @@ class Walk:
     end_offset: int
     leader_epoch: int = -1
     epochs: list[tuple[int, int]] = field(default_factory=list)  # each epoch's first batch: epoch, offset
+    is_end_known: bool = True  # not if a broker would believe an end that could not be read here
     open_transactions: dict[int, int] = field(default_factory=dict)  # producer id to first offset
 
 
@@ -78,7 +79,7 @@ class SegmentCheck:
         """Whether every byte could be told to be a batch."""
         position = shown = 0
         for _ in range(BAD_BATCHES_MAX):
-            scan = Scan(cast(File, file), position, file.size)
+            scan = Scan(cast(File, file), position, file.size, self._base_offset)
             for batch, data in scan.batches():
                 self._on_batch(batch, data, file.size)
                 if batch.position - shown >= PROGRESS_STEP_SIZE:
@@ -115,13 +116,17 @@ class SegmentCheck:
     def _report_bad(self, file: ReadOnlyFile, scan: Scan, next_position: int | None) -> None:
         assert scan.problem is not None
         problem = scan.problem.split(": ", 1)[-1].removeprefix(f"a batch at {scan.position} ")
-        if next_position is None and file.size > scan.position:
-            problem = f"{problem}; the {file.size - scan.position} bytes from here on are no batches"
+        head = file.read(scan.position, BATCH_HEADER_SIZE)
+        is_last = len(head) < BATCH_HEADER_SIZE or scan.position + read_header(head).size >= file.size
+        if next_position is None and not is_last:
+            problem = f"{problem}, and what follows is no batch"
         last_entry = self._offsets.final
         is_in_tail = self._next_base is None and (last_entry is None or scan.position >= last_entry[1])
         fate = self._start.of_bad_batch(self._base_offset, file.size - scan.position, is_in_tail)
-        head = file.read(scan.position, 8)
-        offset = int.from_bytes(head, "big", signed=True) if len(head) == 8 else None
+        offset = int.from_bytes(head[:8], "big", signed=True) if len(head) >= 8 else None
+        is_cut = is_in_tail or self._start.is_scanned(self._base_offset)
+        if self._next_base is None and next_position is None and not is_cut:
+            self._walk.is_end_known = False
         self._note(LOG_SUFFIX, problem, fate, scan.position, offset)
 
     def _on_batch(self, batch: BatchAt, data: memoryview, segment_size: int) -> None:
