@@ -19,6 +19,9 @@ from tests.compat.lasting import Lasting, OperatorAt
 from tidelog.testing import Broker
 from tidelog.testing.process import BrokerProcess
 
+SENT = "kafka_client_producer_record_send_total"
+CONSUMED = "kafka_client_consumer_fetch_manager_records_consumed_total"
+
 
 class TestJavaLasting(Lasting):
     @pytest.fixture
@@ -56,20 +59,21 @@ def test_the_metrics_that_clients_push_are_shown(jvm: Jvm) -> None:
         operator.create_topic("t", 1, {})
         operator.alter("CLIENT_METRICS", "all", ("SET", "interval.ms", "200"), ("SET", "metrics", "*"))
 
-        def shown(instance_id: str, metric: str) -> bool:
+        def counted(metric: str, instance_id: str) -> bool:
             with urlopen(f"http://{broker.probe_address}/metrics") as page:
                 lines = page.read().decode().splitlines()
-            return any(instance_id in line and metric in line for line in lines)
+            ours = [line for line in lines if line.startswith(f"{metric}{{") and instance_id in line]
+            return any(line.endswith(f" {len(PLAIN)}.0") for line in ours)
 
         with operator.producer() as producer, operator.consumer("t") as consumer:
             producer.send("t", PLAIN)
             assert len(consumer.poll(len(PLAIN))) == len(PLAIN)
             first, second = producer.instance_id(), consumer.call("instance")
             assert first != second
-            eventually(lambda: shown(first, "producer"), "no metrics of the producer are shown")
+            eventually(lambda: counted(SENT, first), "what the producer counts is not shown")
 
-            def shown_while_it_polls() -> bool:
+            def counted_while_it_polls() -> bool:
                 """This consumer speaks only when it is asked to."""
-                return not consumer.poll(1, wait_ms=100) and shown(second, "consumer")
+                return not consumer.poll(1, wait_ms=100) and counted(CONSUMED, second)
 
-            eventually(shown_while_it_polls, "no metrics of the consumer are shown")
+            eventually(counted_while_it_polls, "what the consumer counts is not shown")
