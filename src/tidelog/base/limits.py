@@ -82,6 +82,7 @@ PRODUCERS_PER_PARTITION_MAX = 100_000
 SCAN_CHUNK_SIZE = 1 * MIB
 INDEX_TAIL_ENTRIES_MAX = 512  # index entries kept in memory before they are written
 FLUSH_THREADS = 4  # fsyncs have threads of their own: acknowledgements wait for them
+CLOSING_THREADS = 16  # that fsync at a clean stop; the file system makes their fsyncs durable together
 FLUSHES_MAX = 64  # under way or waiting for a thread; each keeps its files open
 RETENTION_SLICE = 200  # partitions that retention looks at in one tick
 BACKGROUND_THREADS = 4  # cold pages, removals, checkpoints

@@ -21,7 +21,7 @@ from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FLUSHES_MAX, RETE
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.interval import Interval
 from tidelog.broker.moves import Copy, Move, Moved, MoveFailed, Moves
-from tidelog.broker.partitions import Checkpoint, Partitions
+from tidelog.broker.partitions import Checkpoint, Partitions, RunJobs, run_in_turn
 from tidelog.broker.sessions import FetchSessions
 from tidelog.broker.telemetry import Telemetry
 from tidelog.broker.waiting import WaitingRoom
@@ -472,13 +472,13 @@ class Broker:
         working = [directory for directory in self.partitions.directories if directory.failure is None]
         self.effects += [self.partitions.checkpoint(directory) for directory in working]
 
-    def stop(self) -> None:
+    def stop(self, run_jobs: RunJobs = run_in_turn) -> None:
         """A clean stop: everything durable, checkpoints written, the sign of it left behind."""
         self.is_serving = False
         for directory in self.partitions.directories:
             try:
                 if directory.failure is None:
-                    self.partitions.close_directory(directory, self.image.broker_epoch)
+                    self.partitions.close_directory(directory, self.image.broker_epoch, run_jobs)
             except OSError as error:
                 self.fail_directory(directory, error)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tidelog.base.config import BrokerSettings, TopicSettings, check_topic_setting
 from tidelog.base.events import Event, warning
 from tidelog.base.files import Directory
-from tidelog.base.limits import RESOLVED_SETTINGS_MAX
+from tidelog.base.limits import FLUSHES_MAX, RESOLVED_SETTINGS_MAX
 from tidelog.base.setting import InvalidSetting
 from tidelog.cluster.controller import encode_id
 from tidelog.cluster.image import PartitionFacts, TopicFacts
@@ -24,13 +24,14 @@ from tidelog.log.directory import (
     read_topic_id,
     write_topic_id,
 )
-from tidelog.log.log import Log
+from tidelog.log.log import FlushJob, Log
 from tidelog.log.recovery import open_log
 from tidelog.log.retention import remove_expired
 from tidelog.log.segment import LOG_SUFFIX
 from tidelog.replication.partition import COUNTERS, Partition, Role
 
 FOREVER_MS = 2**62
+RunJobs = Callable[[list[FlushJob]], None]  # until all have ended; the first failure is raised
 
 
 class DirectoryFailed(Exception):
@@ -313,9 +314,18 @@ class Partitions:
                 starts[key] = partition.log.start_offset
         return Checkpoint(directory, recovery, watermarks, starts)
 
-    def close_directory(self, directory: LogDirectory, broker_epoch: int) -> None:
-        for partition in self.in_directory(directory):
-            if partition.role is not Role.OFFLINE:
-                partition.log.close(clean=True)
+    def close_directory(self, directory: LogDirectory, broker_epoch: int, run_jobs: RunJobs) -> None:
+        """Make everything durable, some logs at a time, and leave the sign of it."""
+        logs = [p.log for p in self.in_directory(directory) if p.role is not Role.OFFLINE]
+        for start in range(0, len(logs), FLUSHES_MAX):
+            closing = [(log, log.begin_close()) for log in logs[start : start + FLUSHES_MAX]]
+            run_jobs([job for _, job in closing])
+            for log, job in closing:
+                log.end_close(job)
         self.checkpoint(directory).write()
         directory.mark_clean(broker_epoch)
+
+
+def run_in_turn(jobs: list[FlushJob]) -> None:
+    for job in jobs:
+        job.run()

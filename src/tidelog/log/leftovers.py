@@ -13,6 +13,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tidelog.base.files import Directory
 from tidelog.log.scan import walk_headers
 from tidelog.log.segment import (
@@ -28,6 +30,7 @@ from tidelog.log.segment import (
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 TMP_SUFFIX = ".tmp"
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 def offset_in_name(name: str, suffix: str) -> int | None:
@@ -40,6 +43,16 @@ def base_in_name(name: str) -> int | None:
     """The offset that a file of a segment is named by, whichever of its files it is."""
     stem, dot, suffix = name.partition(".")
     return int(stem) if dot + suffix in SEGMENT_SUFFIXES and len(stem) == 20 and stem.isdigit() else None
+
+
+def has_leftovers(names: Collection[str]) -> bool:
+    """Whether there is anything to tidy in a folder with those files; mostly there is not."""
+    for name in names:
+        if name.endswith((DELETED_SUFFIX, TMP_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)):
+            return True
+        if name.endswith(_INDEX_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in names:
+            return True
+    return False
 
 
 def tidy_leftovers(directory: Directory) -> None:
@@ -78,7 +91,7 @@ def _finish_swap(directory: Directory, base: int) -> None:
 def _remove_orphans(directory: Directory) -> None:
     names = directory.names()
     for name in names:
-        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+        for suffix in _INDEX_SUFFIXES:
             offset = offset_in_name(name, suffix)
             if offset is not None and file_name(offset, LOG_SUFFIX) not in names:
                 directory.remove(name)

@@ -366,15 +366,23 @@ class Log:
         for index in self.aborted.values():
             index.close()
 
+    def begin_close(self) -> FlushJob:
+        """The last flush: once it has run, and `end_close` is called, opening the log scans nothing."""
+        self.active.seal()
+        self.write_snapshot()
+        return self.begin_flush(is_last=True)
+
+    def end_close(self, job: FlushJob) -> None:
+        job.release()
+        self.recovery_point = self.end_offset
+        self.close(clean=False)
+
     def close(self, clean: bool) -> None:
         """Release the files; if `clean`, everything is made durable first, so that opening scans nothing."""
         if clean:
-            self.active.seal()
-            self.write_snapshot()
-            job = self.begin_flush(is_last=True)
+            job = self.begin_close()
             job.run()
-            job.release()
-            self.recovery_point = self.end_offset
+            self.end_close(job)
         for segment in self.segments:
             segment.close()
         for index in self.aborted.values():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import Directory
-from tidelog.log.leftovers import offset_in_name, tidy_leftovers
+from tidelog.log.leftovers import has_leftovers, offset_in_name, tidy_leftovers
 from tidelog.log.log import Log
 from tidelog.log.scan import BatchAt, Scan, walk_headers
 from tidelog.log.segment import (
@@ -52,7 +52,7 @@ def open_log(
 ) -> tuple[Log, Recovery]:
     """The log in `directory`, made if it is empty, ready to append to and to read from."""
     opening = _Opening(directory, settings, now_ms, recovery_point, is_clean)
-    if directory.names():
+    if opening.find_files():
         opening.load_segments(start_offset)
         opening.recover()
     else:
@@ -80,6 +80,14 @@ class _Opening:
         self._replay_from = 0
         self._is_dense = True  # no scanned segment has lost records to compaction
 
+    def find_files(self) -> bool:
+        """Look what there is, without what was left behind; False if there is nothing."""
+        self._sizes = self._directory.sizes()
+        if has_leftovers(self._sizes.keys()):
+            tidy_leftovers(self._directory)
+            self._sizes = self._directory.sizes()
+        return bool(self._sizes)
+
     def begin(self, start_offset: int) -> None:
         """A new folder: there is nothing to find out."""
         self.log.add_segment(start_offset, 0, self._now_ms)
@@ -87,8 +95,6 @@ class _Opening:
         self.is_clean = self.is_clean and start_offset == self._recovery_point
 
     def load_segments(self, start_offset: int) -> None:
-        tidy_leftovers(self._directory)
-        self._sizes = self._directory.sizes()
         found = (offset_in_name(name, LOG_SUFFIX) for name in self._sizes)
         bases = sorted(base for base in found if base is not None)
         for base in bases:

@@ -42,6 +42,7 @@ from tidelog.log.log import FlushJob
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.replication.partition import Partition
+from tidelog.server.flushing import run_timed, run_together
 from tidelog.server.listeners import advertised_of, bind, listeners_of, probe_listener_of
 from tidelog.server.pages import PageProbe
 from tidelog.server.probe import Probe
@@ -205,7 +206,7 @@ class Server:
         await self.loop.run_in_executor(None, self._flushers.shutdown)
         await self.loop.run_in_executor(None, self._threads.shutdown)
         if clean:
-            self.broker.stop()
+            self.broker.stop(run_together)
             self._tell_events()
         await self.loop.run_in_executor(None, self._store.close)
         self._unlock()
@@ -362,7 +363,7 @@ class Server:
             took_ns = future.result() if failure is None else 0
             self.loop.call_soon_threadsafe(self._on_flushed, partition, job, failure, took_ns)
 
-        self._flushers.submit(_run_timed, job).add_done_callback(on_done)
+        self._flushers.submit(run_timed, job).add_done_callback(on_done)
 
     def _copy(self, request: CopyRequest) -> None:
         def on_done(future: Future[None]) -> None:
@@ -487,12 +488,6 @@ class Server:
         for removal in due:
             for name in removal.names:
                 self._threads.submit(removal.directory.remove, name)
-
-
-def _run_timed(job: FlushJob) -> int:
-    begun_ns = monotonic_ns()
-    job.run()
-    return monotonic_ns() - begun_ns
 
 
 def _trace(bug: Exception) -> str:
