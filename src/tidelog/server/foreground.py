@@ -15,8 +15,9 @@ from collections.abc import Mapping
 
 from tidelog.base.events import error
 from tidelog.base.setting import InvalidSetting
+from tidelog.server.locks import StartFailed
 from tidelog.server.selector import EagerSelector
-from tidelog.server.serve import Server, StartFailed
+from tidelog.server.serve import Server
 
 
 def run(properties: Mapping[str, str]) -> int:

@@ -20,7 +20,7 @@ from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.config import BrokerSettings
 from tidelog.base.descriptors import TOO_MANY_OPEN, Descriptors
 from tidelog.base.events import debug, error, info, warning
-from tidelog.base.files import DirectoryLock, DiskDirectory
+from tidelog.base.files import DiskDirectory
 from tidelog.base.limits import (
     ANSWERS_PER_FLUSH,
     API_KEY_MAX,
@@ -44,6 +44,7 @@ from tidelog.protocol.errors import MalformedRequest
 from tidelog.replication.partition import Partition
 from tidelog.server.flushing import run_timed, run_together
 from tidelog.server.listeners import advertised_of, bind, listeners_of, probe_listener_of
+from tidelog.server.locks import DirectoryLocks, StartFailed
 from tidelog.server.pages import PageProbe
 from tidelog.server.probe import Probe
 from tidelog.server.process import descriptor_share
@@ -59,10 +60,6 @@ PAUSE_S = 1.0  # when there are no descriptors left
 TURN_NS_MAX = TURN_MS_MAX * MILLISECOND_NS
 STORE_TURN_NS_MAX = 5 * MILLISECOND_NS
 SLOW_NS = 100 * MILLISECOND_NS
-
-
-class StartFailed(Exception):
-    """The broker cannot serve; the message is one line for the operator."""
 
 
 class Server:
@@ -94,7 +91,7 @@ class Server:
         self._buffered_size = 0
         self._checkpointing: set[LogDirectory] = set()
         self._sockets: list[socket.socket] = []
-        self._locks: list[DirectoryLock] = []
+        self._locks: DirectoryLocks | None = None
         self._removals: list[Removal] = []
         self._received: deque[StoreReply | str] = deque()  # from the store, and not yet acted on
         self._submitted_ns: dict[int, int] = {}  # when what the store works on was asked, by ticket
@@ -111,7 +108,8 @@ class Server:
         self._threads = ThreadPoolExecutor(BACKGROUND_THREADS, thread_name_prefix="tidelog-io")
         self.probe = PageProbe(self._threads, self.loop.call_soon_threadsafe)
         descriptors = Descriptors(descriptor_share())
-        directories = [LogDirectory(DiskDirectory(path, descriptors)) for path in self._lock_directories()]
+        self._locks = DirectoryLocks(self.settings.words("log.dirs"))
+        directories = [LogDirectory(DiskDirectory(path, descriptors)) for path in self._locks.paths]
         self._sockets = [bind(listener) for listener in self._listeners]
         watching = bind(self._probe_listener, "probe.listener") if self._probe_listener else None
         told = advertised_of(self.settings, self._sockets[0].getsockname()[1])
@@ -160,29 +158,6 @@ class Server:
     def unsent_size(self) -> int:
         return sum(transport.unsent_size for transport in self._transports.values())
 
-    def _lock_directories(self) -> list[str]:
-        paths = [os.path.realpath(path) for path in self.settings.words("log.dirs")]
-        if not paths or len({*paths}) != len(paths):
-            raise InvalidSetting(f"log.dirs={','.join(paths)}: expected folders, each of them once")
-        for path in paths:
-            try:
-                os.makedirs(path, exist_ok=True)
-                self._locks.append(DirectoryLock(path))
-            except BlockingIOError:
-                self._unlock()
-                raise StartFailed(
-                    f"{path}: in use by another process; give each broker log.dirs of its own"
-                ) from None
-            except OSError as error:
-                self._unlock()
-                raise StartFailed(f"{path}: {error.strerror}") from None
-        return paths
-
-    def _unlock(self) -> None:
-        for lock in self._locks:
-            lock.release()
-        self._locks.clear()
-
     async def stop(self) -> None:
         """A clean stop: connections are closed, everything is made durable, the sign of it is left."""
         await self._wind_down(clean=True)
@@ -209,7 +184,8 @@ class Server:
             self.broker.stop(run_together)
             self._tell_events()
         await self.loop.run_in_executor(None, self._store.close)
-        self._unlock()
+        if self._locks is not None:
+            self._locks.release()
         self.report.close()
         self.report.tell(info("stopped", after_ms=self.uptime_ms))
 
