@@ -9,10 +9,21 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.wire.harness import CREATE_TOPICS, DELETE_TOPICS, FETCH, PRODUCE, Harness, batch_of, parts, seconds
+from tests.wire.harness import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    FETCH,
+    PRODUCE,
+    Harness,
+    batch_of,
+    decode_answer,
+    parts,
+    seconds,
+)
 from tests.wire.requests import NOBODY, fetch_values, produce, produce_values
 from tidelog.base.limits import PIPELINED_REQUESTS_MAX
 from tidelog.protocol.errors import MalformedRequest
+from tidelog.protocol.messages import encode_response
 
 TOPIC_SOURCE, DEFAULT_SOURCE = 1, 5
 CREATE_VERSIONS = pytest.mark.parametrize("version", range(2, 8))
@@ -286,3 +297,20 @@ def test_the_factor_is_checked_before_the_count(harness: Harness) -> None:
     (topic,) = create(harness, 7, topic_of(7, "t", num_partitions=0, replication_factor=0))
     assert topic.error_code == ErrorCode.invalid_replication_factor
     assert topic.configs == ()
+
+
+@CREATE_VERSIONS
+def test_an_answer_put_together_of_parts_is_what_kio_writes(harness: Harness, version: int) -> None:
+    topics = (
+        topic_of(version, "a"),
+        topic_of(version, "b", num_partitions=2, configs={"retention.ms": "5"}),
+        topic_of(version, "bad name"),
+        topic_of(version, "c", num_partitions=130),
+        topic_of(version, "d", configs={"retention.ms": "5"}),
+    )
+    harness.send(CREATE_TOPICS, version, topics=topics, timeout=seconds(5), validate_only=False)
+    (frame,) = harness.answers()
+    correlation_id = int.from_bytes(frame[4:8], "big")
+    answer = decode_answer(CREATE_TOPICS, version, frame, correlation_id)
+    assert {topic.name for topic in answer.topics if topic.error_code == 0} == {"a", "b", "c", "d"}
+    assert encode_response(CREATE_TOPICS, version, correlation_id, answer) == frame

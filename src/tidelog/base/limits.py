@@ -14,7 +14,7 @@ PIPELINED_REQUESTS_MAX = 1_024  # requests of one connection that wait for an an
 UNSENT_BYTES_MAX = 8 * MIB  # answers of one connection not yet taken by the client; then it is not read
 CONNECTIONS_MAX = 10_000
 ANSWERS_PER_FLUSH = 32  # answers made before the first of them is sent
-TURN_MS_MAX = 20  # of one client's pipelined requests; then the others have their turn
+TURN_MS_MAX = 5  # of one client's pipelined requests; then the others have their turn
 # One sendfile call. What fits one segment of the loopback and one of the kernel's pipes (16 pages, wherever
 # the first begins) is passed on at once; larger calls are held back for more and cost four times as much.
 SEND_CHUNK_SIZE = 60 * KIB

@@ -22,8 +22,11 @@ from tidelog.handlers.request import Outstanding, Request, Result
 from tidelog.handlers.resources import topic_entries
 from tidelog.handlers.uuids import to_bytes, to_uuid
 from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.messages import encode_array, encode_frame, encode_part
 
 _ZERO = timedelta(0)
+_NOT_THROTTLED = bytes(4)
+CONFIGS_VERSION = 5  # from here on answers tell the settings of what was made, and are flexible
 _MESSAGE_LENGTH_MAX = 1_000  # messages quote what the client sent, and that may be 32 KB long
 
 
@@ -44,7 +47,7 @@ def handle_create_topics(broker: Broker, request: Request) -> Result:
     """
     asked = request.decode()
     counts = Counter(topic.name for topic in asked.topics)
-    results: dict[str, Any] = {}
+    results = CreationResults(broker, request)
     plans: dict[str, Plan] = {}
     partitions_left = PARTITIONS_CREATED_MAX
     for topic in asked.topics:
@@ -57,22 +60,23 @@ def handle_create_topics(broker: Broker, request: Request) -> Result:
             partitions_left -= len(plan.assignment)
             plan = plan if partitions_left >= 0 else _too_many()
         if isinstance(plan, Problem):
-            results[topic.name] = _refused(request, topic.name, plan)
+            results.refuse(topic.name, plan)
         elif asked.validate_only:
-            results[topic.name] = _created(broker, request, topic.name, plan, broker.entropy(16))
+            results.create(topic.name, plan, broker.entropy(16))
         else:
             plans[topic.name] = plan
-    return _carry_out_creation(broker, request, results, plans, asked.timeout)
+    return _carry_out_creation(broker, results, plans, asked.timeout)
 
 
 def _carry_out_creation(
-    broker: Broker, request: Request, results: dict[str, Any], plans: dict[str, Plan], timeout: timedelta
+    broker: Broker, results: CreationResults, plans: dict[str, Plan], timeout: timedelta
 ) -> Result:
     def answer() -> bytes:
         late = Problem(ErrorCode.request_timed_out, "The store has not answered in time.")
         for name in plans:
-            results.setdefault(name, _refused(request, name, late))
-        return request.respond(throttle_time=_ZERO, topics=tuple(results.values()))
+            if name not in results:
+                results.refuse(name, late)
+        return results.answer()
 
     if not plans:
         return answer()
@@ -81,9 +85,9 @@ def _carry_out_creation(
     def on_outcome(name: str, outcome: Outcome) -> None:
         if isinstance(outcome, Done):
             topic_id = broker.image.topics[name].topic_id
-            results[name] = _created(broker, request, name, plans[name], topic_id)
+            results.create(name, plans[name], topic_id)
         else:
-            results[name] = _refused(request, name, _store_problem(outcome, name))
+            results.refuse(name, _store_problem(outcome, name))
         if all(planned in results for planned in plans):
             broker.waiting.finish(parked, answer())
 
@@ -177,30 +181,60 @@ def _assigned(broker: Broker, topic: Any) -> list[list[int]] | Problem:
     return [by_index[index] for index in range(len(by_index))]
 
 
-def _refused(request: Request, name: str, problem: Problem) -> Any:
-    return request.make(
-        "CreatableTopicResult",
-        name=name,
-        topic_id=None,
-        error_code=problem.error,
-        error_message=problem.message[:_MESSAGE_LENGTH_MAX],
-        num_partitions=-1,
-        replication_factor=-1,
-        configs=(),
-    )
+class CreationResults:
+    """What became of each topic, encoded as it becomes known. Most topics have the same settings, and those
+    are most of the answer: they are encoded once for all that have them."""
 
+    def __init__(self, broker: Broker, request: Request) -> None:
+        self._broker = broker
+        self._request = request
+        self._is_flexible = request.version >= CONFIGS_VERSION
+        self._encoded: dict[str, bytes] = {}
+        self._configs: dict[tuple[tuple[str, str], ...], bytes] = {}
 
-def _created(broker: Broker, request: Request, name: str, plan: Plan, topic_id: bytes) -> Any:
-    return request.make(
-        "CreatableTopicResult",
-        name=name,
-        topic_id=to_uuid(topic_id),
-        error_code=ErrorCode.none,
-        error_message=None,
-        num_partitions=len(plan.assignment),
-        replication_factor=len(plan.assignment[0]),
-        configs=_configs(broker, request, plan) if request.version >= 5 else (),
-    )
+    def __contains__(self, name: str) -> bool:
+        return name in self._encoded
+
+    def refuse(self, name: str, problem: Problem) -> None:
+        refused = self._request.make(
+            "CreatableTopicResult",
+            name=name,
+            topic_id=None,
+            error_code=problem.error,
+            error_message=problem.message[:_MESSAGE_LENGTH_MAX],
+            num_partitions=-1,
+            replication_factor=-1,
+            configs=(),
+        )
+        self._encoded[name] = encode_part(refused)
+
+    def create(self, name: str, plan: Plan, topic_id: bytes) -> None:
+        created = self._request.make(
+            "CreatableTopicResult",
+            name=name,
+            topic_id=to_uuid(topic_id),
+            error_code=ErrorCode.none,
+            error_message=None,
+            num_partitions=len(plan.assignment),
+            replication_factor=len(plan.assignment[0]),
+            configs=(),
+        )
+        encoded = encode_part(created)
+        if self._is_flexible:  # the settings are the last field; they were written empty
+            encoded = encoded[:-2] + self._configs_of(plan) + encoded[-1:]
+        self._encoded[name] = encoded
+
+    def _configs_of(self, plan: Plan) -> bytes:
+        key = tuple(sorted(plan.config.items()))
+        if key not in self._configs:
+            parts = [encode_part(config) for config in _configs(self._broker, self._request, plan)]
+            self._configs[key] = encode_array(parts, is_flexible=True)
+        return self._configs[key]
+
+    def answer(self) -> bytes:
+        topics = encode_array(list(self._encoded.values()), self._is_flexible)
+        tags = b"\x00" if self._is_flexible else b""
+        return encode_frame(self._request.correlation_id, self._is_flexible, _NOT_THROTTLED, topics, tags)
 
 
 def _configs(broker: Broker, request: Request, plan: Plan) -> tuple[Any, ...]:

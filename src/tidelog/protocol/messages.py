@@ -9,6 +9,7 @@ an older version does not have, so a handler is written once.
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cache
 from struct import Struct
@@ -23,6 +24,7 @@ from kio.static.constants import EntityType
 from tidelog.base.files import Buffer
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.shape import Measure, check_shape
+from tidelog.protocol.wire import write_array_length
 
 API_VERSIONS_KEY = 18
 _FRAME_HEAD = Struct(">ii")
@@ -65,6 +67,12 @@ def encode_frame(correlation_id: int, flexible: bool, *pieces: Buffer) -> bytes:
     tags = b"\x00" if flexible else b""
     size = 4 + len(tags) + sum(len(piece) for piece in pieces)
     return b"".join((_FRAME_HEAD.pack(size, correlation_id), tags, *pieces))
+
+
+def encode_array(parts: Sequence[bytes], is_flexible: bool) -> bytes:
+    out = bytearray()
+    write_array_length(out, len(parts), is_flexible)
+    return b"".join([out, *parts])
 
 
 @cache

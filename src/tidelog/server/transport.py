@@ -47,6 +47,7 @@ class Transport:
         "_buffered_size",
         "_host",
         "_is_reading",
+        "_is_serving_kept",
         "_is_warming",
         "_is_writing",
         "_kept",
@@ -73,6 +74,7 @@ class Transport:
         self._warm_size = 0  # how much of the first piece, if it is a slice, is known to be in memory
         self._buffered_size = 0  # of a half-received frame
         self._is_reading = False
+        self._is_serving_kept = False
         self._is_writing = False
         self._is_warming = False
         self.is_closed = False
@@ -169,7 +171,7 @@ class Transport:
 
     def keep(self, frames: list[memoryview]) -> None:
         """Hold frames back until the client has taken what it has; their memory is the shared buffer's."""
-        self._kept = [memoryview(bytearray(frame)) for frame in frames]
+        self._kept = frames if self._is_serving_kept else [memoryview(bytearray(frame)) for frame in frames]
 
     def _balance(self) -> None:
         """Read on, or not, by what the client has still to take and what it waits for."""
@@ -184,7 +186,9 @@ class Transport:
     def _serve_kept(self) -> None:
         frames, self._kept = self._kept, []
         if frames and not self.is_closed:
+            self._is_serving_kept = True
             self._host.on_frames(self, frames)
+            self._is_serving_kept = False
 
     def _watch_writable(self) -> None:
         if not self._is_writing and not self.is_closed:
