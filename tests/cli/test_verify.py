@@ -15,6 +15,7 @@ from tests.chaos.files import batches_of, segments
 from tests.cli.conftest import Tidelog
 from tidelog.cli.findings import Findings, Problem
 from tidelog.cli.verify import Verification
+from tidelog.cli.verify_segment import BAD_BATCHES_MAX
 from tidelog.protocol.records import Marker, build_batch, build_control_batch
 from tidelog.testing.process import BrokerProcess
 
@@ -136,6 +137,17 @@ def test_a_corrupt_batch_is_named_and_the_ones_behind_it_are_still_read(copy: Pa
     ]
     assert {problem.file for problem in found} == {f"checked-0/{log.name}"}
     assert "the last stop was clean; consumers stop here" in found[0].at_start
+
+
+def test_a_segment_of_bad_batches_is_given_up_after_some(transactions: Path) -> None:
+    log = transactions / f"{FIRST}.log"
+    batches = [build_batch([(b"k", b"v", (), 5)], base_offset=number) for number in range(100)]
+    for batch in batches:
+        batch[-1] ^= 1
+    log.write_bytes(b"".join(batches))
+    found = [problem for problem in problems_in(transactions) if problem.file.endswith(".log")]
+    assert len(found) == BAD_BATCHES_MAX + 1
+    assert "not looked at" in found[-1].problem
 
 
 def test_what_happens_at_start_follows_from_the_stop_and_the_recovery_point(copy: Path) -> None:

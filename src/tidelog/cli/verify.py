@@ -175,10 +175,12 @@ def _partition_of(name: str) -> tuple[str, int]:
 def _is_locked(root: str) -> bool:
     """Whether a broker holds the directory. The lock is tried and given back at once."""
     try:
-        with open(os.path.join(root, _LOCK), "rb") as file:
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
+        file = open(os.path.join(root, _LOCK), "rb")
     except OSError:
-        return True
+        return False
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
     return False

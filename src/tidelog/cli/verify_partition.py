@@ -72,7 +72,9 @@ class _PartitionCheck:
         start = NextStart(self._known.was_clean, self._known.recovery_point or 0, bases)
         walk = Walk(end_offset=bases[0])
         for base_offset in bases:
-            walk.end_offset = min(walk.end_offset, base_offset)  # what reaches beyond was reported already
+            if base_offset > walk.end_offset:
+                self._note_gap(start, walk, base_offset)
+            walk.end_offset = base_offset  # what reaches beyond it was reported already
             SegmentCheck(self._findings, self._path, self._label, base_offset, start, walk).run()
         walk.end_offset = max(walk.end_offset, bases[-1])
         self._check_epochs(walk)
@@ -80,6 +82,15 @@ class _PartitionCheck:
         if walk.is_end_known:
             self._check_known(walk.end_offset)
         return Extent(topic_id, bases[0], walk.end_offset)
+
+    def _note_gap(self, start: NextStart, walk: Walk, base_offset: int) -> None:
+        """Compaction leaves gaps, but not in a log that has every record before and after."""
+        if not (start.is_scanned(base_offset) and walk.is_dense and walk.end_offset >= start.recovery_point):
+            self._findings.gaps += 1
+            return
+        problem = f"offsets {walk.end_offset} to {base_offset - 1} before it are missing"
+        fate = "dropped, with all later segments, unless the topic is compacted"
+        self._note(file_name(base_offset, LOG_SUFFIX), problem, fate)
 
     def _offsets_of(self, suffix: str) -> list[int]:
         found = (offset_in_name(name, suffix) for name in self._names)

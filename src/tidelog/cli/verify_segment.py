@@ -38,6 +38,7 @@ class Walk:
     end_offset: int
     leader_epoch: int = -1
     epochs: list[tuple[int, int]] = field(default_factory=list)  # each epoch's first batch: epoch, offset
+    is_dense: bool = True  # no record has gone missing in the batches so far
     is_end_known: bool = True  # not if a broker would believe an end that could not be read here
     open_transactions: dict[int, int] = field(default_factory=dict)  # producer id to first offset
 
@@ -93,6 +94,9 @@ class SegmentCheck:
             if next_position is None:
                 break
             position = next_position
+        else:
+            fate = "as with the ones before"
+            self._note(LOG_SUFFIX, "so many bad batches that the rest is not looked at", fate, position)
         self._findings.on_progress(file.size - shown)
         return False
 
@@ -131,25 +135,35 @@ class SegmentCheck:
 
     def _on_batch(self, batch: BatchAt, data: memoryview, segment_size: int) -> None:
         header = batch.header
-        findings, walk = self._findings, self._walk
-        findings.batches += 1
-        findings.records += header.record_count
-        if header.base_offset != walk.end_offset:
-            self._check_offset(batch, segment_size)
-        if self._next_base is not None and header.last_offset >= self._next_base:
-            self._note_batch(batch, f"offset {header.last_offset} belongs to the next segment", segment_size)
-        walk.end_offset = max(walk.end_offset, header.last_offset + 1)
-        if header.leader_epoch != walk.leader_epoch:
+        self._findings.batches += 1
+        self._findings.records += header.record_count
+        self._check_place(batch, segment_size)
+        if header.leader_epoch != self._walk.leader_epoch:
             self._check_epoch(batch)
-        problem = _impossible(header)
-        if problem is not None:
+        impossible = _impossible(header)
+        if impossible is not None:
             self._note(
-                LOG_SUFFIX, problem, "nothing, it is not looked at", batch.position, header.base_offset
+                LOG_SUFFIX, impossible, "nothing, it is not looked at", batch.position, header.base_offset
             )
         if header.is_transactional:
             self._follow_transaction(header, data)
         self._offsets.on_batch(batch)
         self._times.on_batch(batch)
+
+    def _check_place(self, batch: BatchAt, segment_size: int) -> None:
+        """Whether its offsets follow, and belong to this segment."""
+        header, walk = batch.header, self._walk
+        if header.base_offset != walk.end_offset:
+            self._check_offset(batch, segment_size)
+            walk.is_dense = False
+        elif header.record_count != header.last_offset_delta + 1:
+            walk.is_dense = False
+        if self._next_base is not None and header.last_offset >= self._next_base:
+            problem = f"offset {header.last_offset} belongs to the next segment"
+            is_scanned = self._start.is_scanned(self._base_offset)
+            fate = "kept, and what follows is cut off or dropped" if is_scanned else "left as it is"
+            self._note(LOG_SUFFIX, problem, fate, batch.position, header.base_offset)
+        walk.end_offset = max(walk.end_offset, header.last_offset + 1)
 
     def _check_offset(self, batch: BatchAt, segment_size: int) -> None:
         offset, expected = batch.header.base_offset, self._walk.end_offset
@@ -159,10 +173,10 @@ class SegmentCheck:
             )
         elif offset < expected:
             self._note_batch(batch, f"offset {offset} comes after {expected - 1}", segment_size)
-        elif self._next_base is None and batch.position > 0:
+        elif self._next_base is None:
             missing = f"offsets {expected} to {offset - 1} are missing"
             self._note_batch(batch, missing, segment_size)
-        elif expected > self._start.bases[0]:
+        else:
             self._findings.gaps += 1
 
     def _check_epoch(self, batch: BatchAt) -> None:
