@@ -175,12 +175,13 @@ def _partition_of(name: str) -> tuple[str, int]:
 def _is_locked(root: str) -> bool:
     """Whether a broker holds the directory. The lock is tried and given back at once."""
     try:
-        file = open(os.path.join(root, _LOCK), "rb")
+        descriptor = os.open(os.path.join(root, _LOCK), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
-    with file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
