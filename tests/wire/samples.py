@@ -39,6 +39,7 @@ from tests.wire.requests import fetch_values, metadata_values, produce_values
 from tidelog.handlers.table import APIS
 
 TOPIC = "t"
+DESCRIBE_CLIENT_QUOTAS = 48
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
 ABOUT_PARTITIONS = (21, 34, 35, 37, 43, 46)
 
@@ -84,6 +85,9 @@ def _values(harness: Harness, api_key: int, version: int) -> dict[str, Any]:
             return acl | {"filters": (part.DeleteAclsFilter(**acl),) if api_key == DELETE_ACLS else ()}
         case 30:
             return {"creations": (part.AclCreation(**_ONE_ACL),)}
+        case 48:
+            component = part.ComponentData(entity_type="user", match_type=0, match="somebody")
+            return {"components": (component,), "strict": False}
         case 50:
             return {"users": (part.UserName(name="somebody"),)}
         case 51:
@@ -196,6 +200,7 @@ SAMPLED = (
     DESCRIBE_ACLS,
     CREATE_ACLS,
     DELETE_ACLS,
+    DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_SCRAM,
     ALTER_SCRAM,
     UPDATE_FEATURES,

@@ -38,6 +38,7 @@ from tidelog.handlers.growth import (
 )
 from tidelog.handlers.offsets import handle_list_offsets, handle_offset_for_leader_epoch
 from tidelog.handlers.produce import handle_produce
+from tidelog.handlers.quotas import handle_describe_client_quotas
 from tidelog.handlers.request import Handler, Request, Result
 from tidelog.handlers.security import (
     handle_alter_user_scram_credentials,
@@ -130,6 +131,7 @@ APIS = (
     Api(43, 0, 2, 2, handle_elect_leaders),
     Api(44, 0, 1, 1, handle_incremental_alter_configs),
     Api(46, 0, 0, 0, handle_list_partition_reassignments),
+    Api(48, 0, 1, 1, handle_describe_client_quotas),
     Api(50, 0, 0, 0, handle_describe_user_scram_credentials),
     Api(51, 0, 0, 0, handle_alter_user_scram_credentials),
     Api(57, 0, 2, 0, handle_update_features),

@@ -149,6 +149,16 @@ def test_subscriptions_to_the_metrics_of_clients_are_kept(shell: Shell) -> None:
     eventually(lambda: name not in shell.run(metrics, "--list"), "the subscription is still listed")
 
 
+def test_credentials_of_users_are_kept_and_shown_without_secrets(shell: Shell) -> None:
+    user = f"user-{uuid4().hex[:8]}"
+    entity, secret = ("--entity-name", user), "SCRAM-SHA-256=[iterations=5000,password=hidden]"
+    with shell.configured("users", *entity, add=secret):
+        shown = f"SCRAM credential configs for user-principal '{user}' are SCRAM-SHA-256=iterations=5000"
+        eventually(lambda: shell.configs("users", *entity) == shown, "the credential is not shown")
+        assert shown in shell.configs("users").splitlines()
+    eventually(lambda: user not in shell.configs("users"), "the user is still there")
+
+
 def test_directories_are_described_with_what_is_in_them(shell: Shell, writer: Client, topic: str) -> None:
     writer.produce(topic, PLAIN)
     lines = shell.run(f"{PACKAGE}.LogDirsCommand", "--describe", "--topic-list", topic)
