@@ -145,9 +145,15 @@ def test_a_refused_change_leaves_what_was_in_force() -> None:
     assert settings.number("message.max.bytes") == 1_000
 
 
-def test_a_coarser_unit_that_is_set_is_among_the_synonyms() -> None:
-    found = BrokerSettings({"log.retention.hours": "2"}).synonyms("log.retention.ms")
-    assert found == [Synonym("log.retention.hours", "2", Source.STATIC)]
+def test_a_coarser_unit_is_told_behind_the_finer_one_only() -> None:
+    settings = BrokerSettings({"log.retention.hours": "2"})
+    assert settings.synonyms("log.retention.ms") == []
+    settings = BrokerSettings({"log.retention.hours": "2", "log.retention.ms": "5"})
+    assert settings.synonyms("log.retention.ms") == [
+        Synonym("log.retention.ms", "5", Source.STATIC),
+        Synonym("log.retention.hours", "2", Source.STATIC),
+        Synonym("log.retention.hours", "168", Source.DEFAULT),
+    ]
 
 
 def test_topic_settings_that_contradict_each_other_are_refused() -> None:

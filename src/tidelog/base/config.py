@@ -111,21 +111,26 @@ class BrokerSettings:
         return value or ()
 
     def synonyms(self, name: str) -> list[Synonym]:
-        """Where the value of a setting may come from, the place that wins first."""
-        found = []
-        for other in _ANSWERING.get(name, (name,)):
-            row = BROKER_SETTINGS[other]
+        """Where the value of a setting may come from, the place that wins first.
+
+        A setting that answers for another one (`log.retention.hours`) is told behind that one only.
+        """
+        names = _ANSWERING.get(name, (name,))
+        found = [
+            Synonym(other, BROKER_SETTINGS[other].format(values[other]), source)
             for values, source in (
                 (self._dynamic, Source.DYNAMIC_BROKER),
                 (self._dynamic_default, Source.DYNAMIC_DEFAULT),
                 (self._static, Source.STATIC),
-            ):
-                if other in values:
-                    found.append(Synonym(other, row.format(values[other]), source))
-        row = BROKER_SETTINGS[name]
-        if row.default is not None:
-            found.append(Synonym(name, row.format(row.default), Source.DEFAULT))
-        return found
+            )
+            for other in names
+            if other in values
+        ]
+        for row in (BROKER_SETTINGS[other] for other in names):
+            if row.default is not None:
+                found.append(Synonym(row.name, row.format(row.default), Source.DEFAULT))
+        first = next((place for place, synonym in enumerate(found) if synonym.name == name), len(found))
+        return found[first:]
 
     def idle(self) -> list[str]:
         """The settings that were given and do nothing."""

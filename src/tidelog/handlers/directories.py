@@ -11,6 +11,8 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.partition import Partition
 
 UNKNOWN_SIZE = -1
+FOLDER_NAME_LENGTH_MAX = 255
+FUTURE_SUFFIX_LENGTH = len(".-future") + 32  # the copy that is being made has a random name besides
 
 
 def handle_describe_log_dirs(broker: Broker, request: Request) -> Result:
@@ -88,14 +90,18 @@ def handle_alter_replica_log_dirs(broker: Broker, request: Request) -> Result:
     *Versions*: 2 is flexible.
     """
     asked = request.decode()
+    # A partition that is named twice goes where it is named last.
+    wanted = {
+        (topic.name, index): target.path
+        for target in asked.dirs
+        for topic in target.topics
+        for index in topic.partitions
+    }
     results: dict[str, list[Any]] = {}
-    for target in asked.dirs:
-        for topic in target.topics:
-            for index in topic.partitions:
-                error = _move(broker, target.path, topic.name, index)
-                results.setdefault(topic.name, []).append(
-                    request.make("AlterReplicaLogDirPartitionResult", partition_index=index, error_code=error)
-                )
+    for (name, index), path in wanted.items():
+        error = _move(broker, path, name, index)
+        row = request.make("AlterReplicaLogDirPartitionResult", partition_index=index, error_code=error)
+        results.setdefault(name, []).append(row)
     topics = tuple(
         request.make("AlterReplicaLogDirTopicResult", topic_name=name, partitions=tuple(rows))
         for name, rows in results.items()
@@ -106,6 +112,8 @@ def handle_alter_replica_log_dirs(broker: Broker, request: Request) -> Result:
 def _move(broker: Broker, path: str, topic: str, index: int) -> ErrorCode:
     directory = next((home for home in broker.partitions.directories if home.path == path), None)
     partitions = broker.partitions.of(topic) or []
+    if len(f"{topic}-{index}") + FUTURE_SUFFIX_LENGTH > FOLDER_NAME_LENGTH_MAX:
+        return ErrorCode.invalid_topic_exception
     if directory is None:
         return ErrorCode.log_dir_not_found
     if not 0 <= index < len(partitions):

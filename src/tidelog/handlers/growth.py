@@ -193,7 +193,7 @@ def handle_elect_leaders(broker: Broker, request: Request) -> Result:
         ]
     return request.respond(
         throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.none if is_known else ErrorCode.invalid_request,
+        error_code=ErrorCode.none if is_known or wanted == () else ErrorCode.invalid_request,
         replica_election_results=tuple(
             request.make("ReplicaElectionResult", topic=name, partition_result=parts)
             for name, parts in results

@@ -100,7 +100,7 @@ def _api_versions(broker: Broker, request: Request, error: ErrorCode) -> bytes:
             min_version=api.oldest_version if api.advertised_version is None else api.advertised_version,
             max_version=api.newest_version,
         )
-        for api in APIS
+        for api in (APIS if error is ErrorCode.none else (_BY_KEY[API_VERSIONS],))
         if api.key not in TELEMETRY_APIS or broker.image.client_metrics
     )
     features = features_told(broker, request)
