@@ -42,7 +42,8 @@ FETCH_BYTES = 1 << 16
 FILES_GONE_SECONDS_MAX = 120.0
 METHOD = (
     f"scale: topics of {PARTITIONS_PER_TOPIC} partitions, made and deleted {TOPICS_PER_REQUEST} to a request;"
-    f" described by one Metadata of all, median of {DESCRIPTIONS}; written with one batch of"
+    f" described by one Metadata of all, median of {DESCRIPTIONS}, and page by page (DescribeTopicPartitions,"
+    " which the client must decode to go on); written with one batch of"
     f" {BATCH.record_count} × 100 B to each partition, one to a request, acks=all, over {CONNECTIONS}"
     " connections; read back a topic to a request; each broker goes through all of it once, alone",
     "scale, started again: from the start of the process until metadata has been answered and the end offset"
@@ -99,6 +100,7 @@ def _live(fleet: Fleet, broker: RunningBroker, course: Course) -> None:
     _watched(course, broker, "create", lambda: fleet.create(broker))
     course.note("resident memory when created", broker.resident_bytes() / 1e6, "MB")
     _watched(course, broker, "describe all", lambda: fleet.describe(broker), fleet.describe(broker))
+    _watched(course, broker, "describe by pages", lambda: fleet.describe_by_pages(broker))
     _watched(course, broker, "write to each", lambda: fleet.write(broker))
     _watched(course, broker, "read each", lambda: fleet.read(broker))
     course.note("resident memory when written and read", broker.resident_bytes() / 1e6, "MB")
@@ -178,6 +180,15 @@ class Fleet:
         if (led := led_partition_count(answers[-1])) != self.partition_count:
             raise BadAnswer(f"{broker.name} names leaders of {led} partitions")
         return median(taken)
+
+    def describe_by_pages(self, broker: RunningBroker) -> None:
+        """DescribeTopicPartitions, as the admin clients ask: a page, and on from its cursor."""
+        count = 0
+        with Admin(broker.host, broker.port) as admin:
+            for topics in self._portions():
+                count += admin.described_partition_count(topics)
+        if count != self.partition_count:
+            raise BadAnswer(f"{broker.name} describes {count} partitions")
 
     def write(self, broker: RunningBroker) -> None:
         frames = [

@@ -19,6 +19,8 @@ from kio.schema.create_topics.v7 import request as create_request
 from kio.schema.create_topics.v7.response import CreateTopicsResponse
 from kio.schema.delete_topics.v6 import request as delete_request
 from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
+from kio.schema.describe_topic_partitions.v0 import request as describe_request
+from kio.schema.describe_topic_partitions.v0.response import DescribeTopicPartitionsResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v7 import request as offsets_request
 from kio.schema.list_offsets.v7.response import ListOffsetsResponse
@@ -104,6 +106,23 @@ class Admin:
 
     def led_partition_count(self, topic: str) -> int:
         return led_partition_count(self.exchange(metadata_frame((topic,))))
+
+    def described_partition_count(self, topics: Sequence[str]) -> int:
+        """By DescribeTopicPartitions, page after page."""
+        asked = tuple(describe_request.TopicRequest(name=TopicName(topic)) for topic in topics)
+        cursor: describe_request.Cursor | None = None
+        count = 0
+        while True:
+            request = describe_request.DescribeTopicPartitionsRequest(topics=asked, cursor=cursor)
+            page = self.call(request, DescribeTopicPartitionsResponse)
+            for topic in page.topics:
+                _refuse_unless_none(topic.error_code, f"describing {topic.name}")
+                count += len(topic.partitions)
+            if page.next_cursor is None:
+                return count
+            cursor = describe_request.Cursor(
+                topic_name=page.next_cursor.topic_name, partition_index=page.next_cursor.partition_index
+            )
 
     def delete_topic(self, topic: str) -> None:
         self.delete_topics((topic,))

@@ -13,11 +13,13 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 
 from bench.load.admin import Admin, metadata_frame
 
 PAUSE_SECONDS = 0.002
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Bystander:
@@ -29,7 +31,7 @@ class Bystander:
 
     def __enter__(self) -> Bystander:
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
         )
         assert self._process.stdout is not None
         self._process.stdout.readline()  # it is connected and has been answered

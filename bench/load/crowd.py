@@ -25,11 +25,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from bench.load.batches import build_batch
 from bench.load.frames import fetch_frame, produce_frame
 
 Address = tuple[str, int]
+ROOT = Path(__file__).resolve().parents[2]
 BUSY_REQUESTS_PER_SECOND = 4
 SLOW_FETCHES = 8
 SLOW_FETCH_BYTES = 4 << 20
@@ -42,7 +44,7 @@ _ABORTED = struct.pack("ii", 1, 0)
 def crowd(kind: str, address: Address, count: int, topic: str) -> Iterator[None]:
     """The others are there while the block runs."""
     command = [sys.executable, "-m", "bench.load.crowd", kind, address[0], str(address[1]), str(count), topic]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     assert process.stdin is not None and process.stdout is not None
     try:
         if process.stdout.readline() != "ready\n":
