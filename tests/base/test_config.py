@@ -145,6 +145,14 @@ def test_a_refused_change_leaves_what_was_in_force() -> None:
     assert settings.number("message.max.bytes") == 1_000
 
 
+def test_what_is_read_at_the_start_is_not_changed_by_what_the_store_has() -> None:
+    settings = BrokerSettings({"node.id": "3"})
+    settings.set_dynamic({"node.id": "4", "message.max.bytes": "1000"}, {"broker.rack": "a"})
+    assert (settings.number("node.id"), settings.text("broker.rack")) == (3, "")
+    assert settings.number("message.max.bytes") == 1_000
+    assert [synonym.source for synonym in settings.synonyms("node.id")] == [Source.STATIC, Source.DEFAULT]
+
+
 def test_a_coarser_unit_is_told_behind_the_finer_one_only() -> None:
     settings = BrokerSettings({"log.retention.hours": "2"})
     assert settings.synonyms("log.retention.ms") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidelog.base.forms import read_address_limits
 from tidelog.base.setting import INT32_MAX, INT64_MAX, Change, Kind, Setting, Value
 
 DAY_MS = 24 * 60 * 60 * 1_000
@@ -52,11 +53,19 @@ BROKER_ROWS = (
     Setting("socket.listen.backlog.size", _I, 1_024, "Connections that wait to be accepted.", 1),
     _dynamic("max.connections", _I, INT32_MAX, "Connections at a time, up to the process's own bound.", 0),
     _dynamic("max.connections.per.ip", _I, INT32_MAX, "Connections at a time from one address.", 0),
-    _dynamic("max.connections.per.ip.overrides", _S, "", "The same for some: address:number, …"),
+    Setting(
+        "max.connections.per.ip.overrides",
+        _S,
+        "",
+        "The same for some: address:number, … (the names of hosts are not looked up).",
+        read=read_address_limits,
+        change=Change.ANYWHERE,
+    ),
     Setting("connections.max.idle.ms", _L, 600_000, "Close a connection that is idle this long; -1 never."),
     Setting("fetch.max.bytes", _I, 57_671_680, "The most bytes one fetch is answered with.", 1024),
     Setting("max.incremental.fetch.session.cache.slots", _I, 1_000, "Fetch sessions kept.", 0),
     Setting("max.request.partition.size.limit", _I, 2_000, "Partitions described by one answer.", 1),
+    # Kafka's least is 1 MiB; smaller segments are of use on small disks and to see them rolled.
     _dynamic("log.segment.bytes", _I, 1_073_741_824, "Size at which a segment is rolled.", 1024),
     _dynamic("log.roll.ms", _L, None, "Age at which a segment is rolled.", 1),
     Setting("log.roll.hours", _I, 168, "The same in hours.", 1),
@@ -67,7 +76,7 @@ BROKER_ROWS = (
     _dynamic("log.retention.ms", _L, None, "Age at which records may go; -1 never.", -1),
     Setting("log.retention.minutes", _I, None, "The same in minutes.", -1),
     Setting("log.retention.hours", _I, 168, "The same in hours.", -1),
-    _dynamic("log.retention.bytes", _L, -1, "Size of a partition beyond which its oldest segments go.", -1),
+    _dynamic("log.retention.bytes", _L, -1, "Size of a partition beyond which its oldest segments go."),
     Setting("log.retention.check.interval.ms", _L, 300_000, "How often retention looks.", 1),
     _dynamic("log.segment.delete.delay.ms", _L, 60_000, "How long a deleted file stays.", 0),
     _dynamic("log.cleanup.policy", _LIST, ("delete",), "How old records go.", choices=POLICIES),
@@ -106,7 +115,14 @@ BROKER_ROWS = (
     _dynamic(
         "min.insync.replicas", _I, 1, "Replicas that must have a record before acks=all is answered.", 1
     ),
-    _dynamic("unclean.leader.election.enable", _B, False, "Let a replica that lacks records lead."),
+    Setting(
+        "unclean.leader.election.enable",
+        _B,
+        False,
+        "Let a replica that lacks records lead. Has no effect: a broker on its own elects nobody.",
+        change=Change.ANYWHERE,
+        has_effect=False,
+    ),
     _dynamic("producer.id.expiration.ms", _I, DAY_MS, "How long an idle producer is remembered.", 1),
     Setting("producer.id.expiration.check.interval.ms", _I, 600_000, "How often that is looked at.", 1),
     Setting(

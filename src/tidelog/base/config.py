@@ -80,7 +80,7 @@ class BrokerSettings:
 
     def set_dynamic(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
         """What was changed at run time, for this broker and for all; InvalidSetting changes nothing."""
-        dynamic, dynamic_default = _parse_broker(own), _parse_broker(default)
+        dynamic, dynamic_default = _parse_dynamic(own), _parse_dynamic(default)
         self._dynamic, self._dynamic_default = dynamic, dynamic_default
         self._values = {**self._static, **dynamic_default, **dynamic}
 
@@ -151,6 +151,12 @@ def broker_setting(key: str) -> Setting | None:
     row = BROKER_SETTINGS.get(ALIASES.get(key, key))
     if row is None and key.startswith(_LISTENER_PREFIX) and key.count(".") > 2:
         return None
+def _parse_dynamic(properties: Mapping[str, str]) -> dict[str, Value]:
+    """Without what is read when a broker starts: it would be shown, and not be in force."""
+    parsed = _parse_broker(properties)
+    return {name: value for name, value in parsed.items() if BROKER_SETTINGS[name].is_dynamic}
+
+
     if row is None:
         raise UnknownSetting(f"{key}: no such setting{nearest_name(key, BROKER_SETTINGS)}")
     return row

@@ -6,6 +6,7 @@ three that is set; the factor turns the broker's unit into the topic's.
 
 from __future__ import annotations
 
+from tidelog.base.forms import read_offset_reset, read_replicas
 from tidelog.base.setting import Kind, Setting
 
 Fallbacks = tuple[tuple[str, int], ...]
@@ -47,21 +48,13 @@ TOPIC_FALLBACKS: dict[str, Fallbacks] = {
 }
 
 _TIERED = "Has no effect. There is no tiered storage."
-_REPLICA = r"\*|[0-9]+:[0-9]+"  # all of them, or partition:broker
 _THROTTLED = "Has no effect. A broker on its own replicates nothing."
 
 # What a topic has and no broker.
 TOPIC_ROWS = (
-    Setting(
-        "follower.replication.throttled.replicas",
-        Kind.LIST,
-        (),
-        _THROTTLED,
-        pattern=_REPLICA,
-        has_effect=False,
-    ),
-    Setting(
-        "leader.replication.throttled.replicas", Kind.LIST, (), _THROTTLED, pattern=_REPLICA, has_effect=False
+    *(
+        Setting(name, Kind.LIST, (), _THROTTLED, read=read_replicas, has_effect=False)
+        for name in ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
     ),
     Setting("remote.log.copy.disable", Kind.BOOLEAN, False, _TIERED, has_effect=False),
     Setting("remote.log.delete.on.disable", Kind.BOOLEAN, False, _TIERED, has_effect=False),
@@ -92,6 +85,7 @@ GROUP_ROWS = (
         Kind.STRING,
         "latest",
         _NO_GROUPS,
+        read=read_offset_reset,
         has_effect=False,
     ),
     Setting(

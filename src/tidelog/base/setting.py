@@ -6,15 +6,17 @@ the key, the value and what would be right.
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+
+from tidelog.base.limits import SETTING_SIZE_MAX
 
 INT16_MAX = 2**15 - 1
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+NAME_LENGTH_MAX = 100  # of one that gets a suggestion
 
 Value = int | float | str | bool | tuple[str, ...]
 
@@ -65,7 +67,7 @@ class Setting:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
-    pattern: str = ""  # what each of the words of a list must look like
+    read: Callable[[str], object] | None = None  # of `forms`; ValueError for a text that is not right
     change: Change = Change.NEVER
     has_effect: bool = True
 
@@ -73,13 +75,20 @@ class Setting:
     def is_secret(self) -> bool:
         return self.kind is Kind.PASSWORD
 
+    @property
+    def is_dynamic(self) -> bool:
+        return self.change is not Change.NEVER
+
     def parse(self, text: str) -> Value:
+        if len(text) > SETTING_SIZE_MAX or len(text.encode()) > SETTING_SIZE_MAX:
+            raise self._refuse(f"{text[:20]}…", f"at most {SETTING_SIZE_MAX} bytes")
         text = text.strip()
         match self.kind:
             case Kind.STRING | Kind.CLASS | Kind.PASSWORD:
+                self._check_form(_words(text))
                 return self._checked_choice(text)
             case Kind.LIST:
-                return tuple(self._checked_choice(part.strip()) for part in text.split(",") if part.strip())
+                return self._parse_list(_words(text))
             case Kind.BOOLEAN:
                 if text.lower() not in ("true", "false"):
                     raise self._refuse(text, "true or false")
@@ -96,15 +105,29 @@ class Setting:
     def _checked_choice(self, text: str) -> str:
         if self.choices and text not in self.choices:
             raise self._refuse(text, f"one of {', '.join(self.choices)}")
-        if self.pattern and not re.fullmatch(self.pattern, text):
-            raise self._refuse(text, f"words that look like {self.pattern}")
         return text
+
+    def _check_form(self, words: list[str]) -> None:
+        text = ",".join(words)
+        try:
+            if self.read is not None:
+                self.read(text)
+        except ValueError as problem:
+            raise self._refuse(text, str(problem)) from None
+
+    def _parse_list(self, words: list[str]) -> tuple[str, ...]:
+        if self.read is None and "" in words:
+            raise self._refuse(",".join(words), "a word between two commas, and behind the last")
+        self._check_form(words)
+        return tuple(self._checked_choice(word) for word in words if word)
 
     def _parse_number(self, text: str) -> int:
         try:
             number = int(text)
         except ValueError:
-            raise self._refuse(text, "a whole number") from None
+            number = None
+        if number is None or "_" in text:
+            raise self._refuse(text, "a whole number")
         ceiling = _CEILINGS[self.kind]
         low = -ceiling - 1 if self.minimum is None else self.minimum
         high = ceiling if self.maximum is None else self.maximum
@@ -117,7 +140,9 @@ class Setting:
         try:
             number = float(text)
         except ValueError:
-            raise self._refuse(text, "a number") from None
+            number = None
+        if number is None or "_" in text or not text.isascii():
+            raise self._refuse(text, "a number")
         low = float("-inf") if self.minimum is None else self.minimum
         high = float("inf") if self.maximum is None else self.maximum
         if not low <= number <= high:  # also false of a NaN
@@ -135,6 +160,34 @@ class Setting:
         return repr(value).replace("e+", "E") if isinstance(value, float) else str(value)
 
 
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")] if text else []
+
+
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name[:200], list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    """The end of a message about a name that there is not: the one that was meant, if it is a letter away.
+
+    Strangers send such names by the ten thousand, so a name is looked up and not compared with each.
+    """
+    if len(name) > NAME_LENGTH_MAX:
+        return ""
+    misspelt = _misspelt(tuple(known))
+    near = next((misspelt[part] for part in _with_a_letter_less(name) if part in misspelt), None)
+    return f"; did you mean {near}?" if near else ""
+
+
+@cache
+def _misspelt(known: tuple[str, ...]) -> dict[str, str]:
+    """Each name by its letters, and by those letters but one."""
+    found = {next(_with_a_letter_less(name)): name for name in known}
+    for name in known:
+        for part in _with_a_letter_less(name):
+            found.setdefault(part, name)
+    return found
+
+
+def _with_a_letter_less(name: str) -> Iterator[str]:
+    letters = "".join(filter(str.isalnum, name.lower()))
+    yield letters
+    for place in range(len(letters)):
+        yield letters[:place] + letters[place + 1 :]

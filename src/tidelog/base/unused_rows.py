@@ -6,6 +6,8 @@ while the broker runs, True.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidelog.base.setting import Change, Kind, Setting
 
 _B, _S, _I, _SHORT, _L = Kind.BOOLEAN, Kind.STRING, Kind.INT, Kind.SHORT, Kind.LONG
@@ -326,14 +328,15 @@ _GROUPS_OF_ROWS = (
     ("Records are not compacted.", _COMPACTION),
     ("A broker does this by itself here, or not at all.", _OTHER),
 )
+_MINIMA = {"log.local.retention.bytes": -2, "log.local.retention.ms": -2}  # topics have these too
 
 
 def _setting(row: Row, reason: str) -> Setting:
     name, kind, text = row[:3]
     change = Change.ANYWHERE if len(row) == 4 else Change.NEVER
-    setting = Setting(name, kind, None, f"Has no effect. {reason}", change=change, has_effect=False)
-    default = None if text is None else setting.parse(text)
-    return Setting(name, kind, default, setting.meaning, change=change, has_effect=False)
+    meaning, minimum = f"Has no effect. {reason}", _MINIMA.get(name)
+    setting = Setting(name, kind, None, meaning, minimum, change=change, has_effect=False)
+    return replace(setting, default=None if text is None else setting.parse(text))
 
 
 UNUSED_ROWS = tuple(_setting(row, reason) for reason, rows in _GROUPS_OF_ROWS for row in rows)

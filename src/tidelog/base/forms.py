@@ -1,0 +1,47 @@
+"""The texts of settings that have a grammar of their own.
+
+Each reader takes a text, without blanks around its commas, and returns what it stands for, or raises a
+ValueError that says what was expected.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+
+from tidelog.base.limits import CONNECTIONS_MAX
+
+_COUNT = re.compile(r"[0-9]{1,10}")
+_REPLICA = r"(?:[0-9]+:[0-9]+)?"  # partition:broker, or nothing
+_REPLICAS = re.compile(rf",*\*,*|{_REPLICA}(?:,{_REPLICA})*")
+_NUMBER = "[0-9]{1,14}"  # what cannot overflow 63 bits of seconds, whatever the unit
+_TIME = rf"T(?=[0-9])(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}(?:[.,][0-9]{{0,9}})?S)?"
+_RESET = re.compile(rf"latest|earliest|by_duration:(?i:\+?P(?=[0-9T])(?:{_NUMBER}D)?(?:{_TIME})?)")
+
+
+def read_replicas(text: str) -> str:
+    """Those of a topic that are throttled: all of them, or some."""
+    if _REPLICAS.fullmatch(text) is None:
+        raise ValueError("* alone, or partition:broker, …")
+    return text
+
+
+def read_offset_reset(text: str) -> str:
+    """Where a share group begins."""
+    if _RESET.fullmatch(text) is None:
+        raise ValueError("latest, earliest or by_duration:PnDTnHnMn.nS")
+    return text
+
+
+def read_address_limits(text: str) -> dict[str, int]:
+    """How many connections some addresses may have; the last word about an address counts."""
+    limits = {}
+    for word in filter(None, text.split(",")):
+        host, _, count = word.rpartition(":")
+        if _COUNT.fullmatch(count.strip()) is None:
+            raise ValueError("address:number, …")
+        try:
+            limits[str(ip_address(host))] = min(int(count), CONNECTIONS_MAX)
+        except ValueError:
+            raise ValueError("address:number, …; the names of hosts are not looked up") from None
+    return limits
