@@ -119,7 +119,7 @@ def test_a_share_group_begins_nowhere_else(text: str, duration: str) -> None:
 def test_addresses_may_have_limits_of_their_own() -> None:
     text = "127.0.0.1:5, ::1:7,10.0.0.1: 0,127.0.0.1:6,"
     assert is_taken(OVERRIDES, text)
-    assert read_address_limits(text.replace(" ", "")) == {"127.0.0.1": 6, "::1": 7, "10.0.0.1": 0}
+    assert read_address_limits(text) == {"127.0.0.1": 6, "::1": 7, "10.0.0.1": 0}
     assert read_address_limits("0:0:0:0:0:0:0:1:9999999999") == {"::1": CONNECTIONS_MAX}
     assert read_address_limits("") == {}
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.server.wire_client import WireClient, fetch_values
 from tests.wire.harness import FETCH
+from tests.wire.test_handlers_alterations import INCREMENTAL_ALTER_CONFIGS, SET, resource
+from tests.wire.test_handlers_configs import BROKER
 from tidelog.testing import Broker
 from tidelog.testing.process import BrokerProcess
 
@@ -39,6 +42,28 @@ def test_connections_beyond_the_limit_are_closed(setting: str) -> None:
         for client in served:
             client.greet()
             client.socket.close()
+
+
+def set_overrides(client: WireClient, text: str) -> None:
+    operation = ("max.connections.per.ip.overrides", SET, text)
+    asked = (resource(1, BROKER, "", operation),)
+    answer = client.ask(INCREMENTAL_ALTER_CONFIGS, 1, resources=asked, validate_only=False)
+    assert answer.responses[0].error_code == 0
+
+
+def test_an_address_may_have_a_limit_of_its_own_and_it_may_change() -> None:
+    limits = {"max.connections.per.ip": 3, "max.connections.per.ip.overrides": "10.0.0.9:1, 127.0.0.1:2"}
+    with ExitStack() as stack:
+        broker = stack.enter_context(Broker(**limits))
+        first = stack.enter_context(connect_served(broker.port))
+        for text, limit in (("", 2), ("127.0.0.1:4", 4), ("10.0.0.9:1", 3)):
+            if text:
+                set_overrides(first, text)
+            with ExitStack() as others:
+                for _ in range(limit - 1):
+                    others.enter_context(connect_served(broker.port))
+                with WireClient(broker.port) as refused:
+                    assert refused.is_closed_by_peer()
 
 
 def test_an_idle_connection_is_closed_and_one_that_waits_is_not() -> None:
@@ -97,6 +122,7 @@ BAD_WORDS = [
     ("no.such.setting", (LOOPBACK, "no.such.setting=1")),
     ("num.partitions", (LOOPBACK, "num.partitions=many")),
     ("num.partitions", (LOOPBACK, "num.partitions=0")),
+    ("per.ip.overrides", (LOOPBACK, "max.connections.per.ip.overrides=localhost:5")),
     ("node.id", (LOOPBACK, "node.id=" + "9" * 5_000)),
     ("auto.create.topics.enable", (LOOPBACK, "auto.create.topics.enable=perhaps")),
     ("compression.type", (LOOPBACK, "compression.type=rar")),

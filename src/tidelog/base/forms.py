@@ -1,12 +1,12 @@
 """The texts of settings that have a grammar of their own.
 
-Each reader takes a text, without blanks around its commas, and returns what it stands for, or raises a
-ValueError that says what was expected.
+Each reader takes a text and returns what it stands for, or raises a ValueError that says what was expected.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from ipaddress import ip_address
 
 from tidelog.base.limits import CONNECTIONS_MAX
@@ -20,7 +20,7 @@ _RESET = re.compile(rf"latest|earliest|by_duration:(?i:\+?P(?=[0-9T])(?:{_NUMBER
 
 
 def read_replicas(text: str) -> str:
-    """Those of a topic that are throttled: all of them, or some."""
+    """Those of a topic that are throttled: all of them, or some; there are no blanks around the commas."""
     if _REPLICAS.fullmatch(text) is None:
         raise ValueError("* alone, or partition:broker, …")
     return text
@@ -33,10 +33,11 @@ def read_offset_reset(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=8)
 def read_address_limits(text: str) -> dict[str, int]:
     """How many connections some addresses may have; the last word about an address counts."""
     limits = {}
-    for word in filter(None, text.split(",")):
+    for word in filter(None, (part.strip() for part in text.split(","))):
         host, _, count = word.rpartition(":")
         if _COUNT.fullmatch(count.strip()) is None:
             raise ValueError("address:number, …")

@@ -21,6 +21,7 @@ from tidelog.base.config import BrokerSettings
 from tidelog.base.descriptors import TOO_MANY_OPEN, Descriptors
 from tidelog.base.events import debug, error, info, warning
 from tidelog.base.files import DiskDirectory
+from tidelog.base.forms import read_address_limits
 from tidelog.base.limits import (
     ANSWERS_PER_FLUSH,
     API_KEY_MAX,
@@ -204,8 +205,9 @@ class Server:
         peer = str(address[0])
         # Half of the descriptors are for the log: a client must not be able to take them.
         limit = min(self.settings.number("max.connections"), CONNECTIONS_MAX, descriptor_share())
-        of_peer = self._peers.get(peer, 0)
-        if len(self._transports) >= limit or of_peer >= self.settings.number("max.connections.per.ip"):
+        of_peer, limits = self._peers.get(peer, 0), self.settings.text("max.connections.per.ip.overrides")
+        of_peer_max = read_address_limits(limits).get(peer, self.settings.number("max.connections.per.ip"))
+        if len(self._transports) >= limit or of_peer >= of_peer_max:
             accepted.close()
             self.vitals.refused_count += 1
             open_count = len(self._transports)
