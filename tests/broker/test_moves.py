@@ -158,7 +158,7 @@ def test_a_deleted_topic_takes_its_move_along(harness: Harness) -> None:
     settle(harness)
     names = [name.rsplit("-", 1)[1] for removal in harness.removals for name in removal.names]
     assert sorted(names) == ["delete", "future"]
-    assert not harness.broker.moves
+    assert not harness.broker.relocation.moves
 
 
 def test_a_copy_that_fails_leaves_the_partition_where_it_is(
@@ -242,7 +242,7 @@ def test_a_directory_that_fails_ends_the_moves_into_it(harness: Harness) -> None
     settle(harness)
     assert shown(harness) == [("a", 0, False)]
     assert move(harness, "b") == ErrorCode.kafka_storage_error
-    assert not harness.broker.moves
+    assert not harness.broker.relocation.moves
 
 
 @pytest.mark.parametrize("version", range(1, 6))

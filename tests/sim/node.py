@@ -10,7 +10,8 @@ from random import Random
 from tests.log.making import NOW_MS, make_batch
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
 from tidelog.base.config import BrokerSettings
-from tidelog.broker.broker import Broker, CopyRequest, Removal
+from tidelog.broker.broker import Broker, Removal
+from tidelog.broker.relocation import CopyRequest
 from tidelog.client.produce import decode_produce_response, encode_produce_request
 from tidelog.cluster.store import (
     Check,
@@ -133,10 +134,12 @@ class BrokerOnDisk:
             elif isinstance(effect, CopyRequest):
                 self.copies.append(effect)
             else:
+                failed: OSError | None = None
                 try:
                     effect.write()
                 except OSError as error:
-                    self.broker.fail_directory(effect.directory, error)
+                    failed = error
+                self.broker.on_checkpointed(effect, failed)
 
     def run_copies(self) -> int:
         """Run the copies that were asked for and let the broker hear of it. How many there were."""
@@ -147,7 +150,7 @@ class BrokerOnDisk:
                 request.copy.run()
             except OSError as raised:
                 failure = raised
-            self.broker.on_copied(request.move, failure)
+            self.broker.relocation.on_copied(request.move, failure)
         self.settle()
         return len(copies)
 

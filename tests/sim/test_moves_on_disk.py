@@ -41,7 +41,7 @@ def take_steps(node: BrokerOnDisk, random: Random) -> dict[int, bytes]:
                 partition = node.partition()
                 target = node.directories[random.randrange(2)]
                 if not partition.error_code and target.failure is None and random.randrange(2):
-                    node.broker.move_partition(partition, target)
+                    node.broker.relocation.move(partition, target)
                     node.settle()
         for answered, outcome in node.take_answers().items():
             if not outcome.error_code:

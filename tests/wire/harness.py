@@ -23,7 +23,8 @@ from kio.static.constants import EntityType
 
 from tidelog.base.config import BrokerSettings
 from tidelog.base.files import DiskDirectory, FileSlice
-from tidelog.broker.broker import Broker, CopyRequest, Removal
+from tidelog.broker.broker import Broker, Removal
+from tidelog.broker.relocation import CopyRequest
 from tidelog.cluster.store import (
     ANY_VERSION,
     Check,
@@ -142,6 +143,7 @@ class Harness:
                     self.copies.append(effect)
                 elif not isinstance(effect, StoreRequest):
                     effect.write()
+                    broker.on_checkpointed(effect, None)
                 elif self.holds_store:
                     self.held_requests.append(effect)
                 else:
@@ -171,7 +173,7 @@ class Harness:
                 request.copy.run()
             except OSError as raised:
                 failure = raised
-            self.broker.on_copied(request.move, failure)
+            self.broker.relocation.on_copied(request.move, failure)
 
     def release_store(self) -> None:
         held, self.held_requests = self.held_requests, []

@@ -4,8 +4,8 @@ A file asks here before it opens its descriptor. When every place is taken, a fi
 loses its own, and opens it again when it is next needed. A use is one flag (second chance), so the way of
 an append is none the longer for it.
 
-**Invariant:** a pinned file keeps its descriptor; only the thread that reads and writes the files comes
-in here.
+**Invariant:** a pinned file keeps its descriptor; only the thread that reads and writes the files opens
+one here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Tenant(Protocol):
 
 class Descriptors:
     def __init__(self, count_max: int = OPEN_FILES_DEFAULT) -> None:
-        self.count_max = max(count_max, OPEN_FILES_MIN)
+        self.count_max = self._count_usual = max(count_max, OPEN_FILES_MIN)
         self.pinned_count = 0
         self._tenants: OrderedDict[int, ref[Tenant]] = OrderedDict()
 
@@ -59,6 +59,8 @@ class Descriptors:
             self.count_max = max(min(self.count_max, len(self)) - OPEN_FILES_YIELDED, OPEN_FILES_MIN)
             self._make_room()
             descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        else:
+            self.count_max = min(self.count_max + 1, self._count_usual)
         self._tenants[descriptor] = ref(tenant)
         return descriptor
 

@@ -142,7 +142,7 @@ class DiskFile:
         self.generation = 0
 
     def _open(self, flags: int = 0) -> int:
-        # The directory knows its path of today: it may have been renamed since.
+        # A folder that is renamed is closed first: nothing of it is opened under the old name again.
         path = os.path.join(self._directory.path, self.name)
         self._descriptor = self._directory.descriptors.open(path, os.O_RDWR | os.O_APPEND | flags, self)
         return self._descriptor
@@ -180,7 +180,8 @@ class DiskFile:
 
     def sync(self) -> None:
         """On another thread only while pinned. A descriptor that was opened after the writes tells of their
-        failure too, if nobody was told before (Linux 4.17)."""
+        failure too if nobody was told before (Linux 4.17), for as long as the kernel remembers the file: an
+        error of a file that was closed for want of descriptors may be forgotten under memory pressure."""
         descriptor = self.fileno()
         os.fdatasync(descriptor) if hasattr(os, "fdatasync") else os.fsync(descriptor)
 

@@ -19,9 +19,10 @@ from tidelog.base.events import Event, error, info, warning
 from tidelog.base.files import Directory
 from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FLUSHES_MAX, RETENTION_SLICE
 from tidelog.base.setting import InvalidSetting
+from tidelog.broker.checkpoints import Checkpoints
 from tidelog.broker.interval import Interval
-from tidelog.broker.moves import Copy, Move, Moved, MoveFailed, Moves
 from tidelog.broker.partitions import Checkpoint, Partitions, RunJobs, run_in_turn
+from tidelog.broker.relocation import CopyRequest, Relocation
 from tidelog.broker.sessions import FetchSessions
 from tidelog.broker.telemetry import Telemetry
 from tidelog.broker.waiting import WaitingRoom
@@ -40,7 +41,7 @@ from tidelog.cluster.store import (
     Unknown,
     Write,
 )
-from tidelog.log.directory import LogDirectory, folder_name
+from tidelog.log.directory import LogDirectory
 from tidelog.log.log import FlushJob
 from tidelog.replication.partition import Partition, Role
 
@@ -51,13 +52,6 @@ class Removal(NamedTuple):
     directory: Directory
     names: list[str]
     due_ms: int
-
-
-class CopyRequest(NamedTuple):
-    """A part of a move to be done off the loop; `Broker.on_copied` hears of it."""
-
-    move: Move
-    copy: Copy
 
 
 SILENCE_CHECK_MS = 10_000  # how often clients that push no more metrics are looked for
@@ -84,7 +78,8 @@ class Broker:
         self.sessions = FetchSessions(settings.number("max.incremental.fetch.session.cache.slots"), entropy)
         self.telemetry = Telemetry(entropy)
         self.partitions = Partitions(self.node_id, settings, directories)
-        self.moves = Moves()
+        self.checkpoints = Checkpoints(self.partitions.directories)
+        self.relocation = Relocation(self)
         self.effects: list[Effect] = []
         self.flushes: list[tuple[Partition, FlushJob]] = []
         self._flushing_count = 0
@@ -95,7 +90,6 @@ class Broker:
         # Requests served, by API key and version, as `key << API_VERSION_BITS | version`.
         self.served_counts = [0] * (API_KEY_MAX + 1 << API_VERSION_BITS)
         self.logger_override: str | None = None
-        self.wants_checkpoint = False  # what was deleted must stay so
         self._facts = BrokerFacts(self.node_id, "", 0, settings.text("broker.rack"), 0)
         self._was_clean = False
         self._tickets = 0
@@ -154,6 +148,7 @@ class Broker:
             raise StoreFailed(f"this broker cannot be registered: {outcome}")
         for topic in self.image.topics.values():
             self._open_topic(topic, is_new=False)
+        self.checkpoints.forget(self.partitions.unknown_names())
         self.is_serving = True
         opened = self.partitions
         self.events.append(
@@ -248,16 +243,30 @@ class Broker:
     def create_topic(
         self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome
     ) -> None:
-        operations = controller.decide_topic(name, self.entropy(16), config, assignment)
+        topic_id = self.entropy(16)
+        operations = controller.decide_topic(name, topic_id, config, assignment)
 
         def on_created(outcome: Outcome) -> None:
-            if isinstance(outcome, Done):
-                self.events.append(info("topic created", topic=name, partitions=len(assignment)))
-                if not self._open_topic(self.image.topics[name], True):
-                    outcome = Unknown(f"the folders of topic {name} could not be made")
-            then(outcome)
+            if not isinstance(outcome, Done):
+                then(outcome)
+            elif self.checkpoints.is_stale(name):
+                self.checkpoints.wait_for_name(name, lambda: self._open_created(topic_id, then))
+                if self.checkpoints.is_urgent:
+                    self._write_checkpoints()
+            else:
+                self._open_created(topic_id, then)
 
         self.change(operations, on_created)
+
+    def _open_created(self, topic_id: bytes, then: OnOutcome) -> None:
+        """Make the folders of a topic that is in the store; it may have been deleted while it waited."""
+        topic = self.image.topics_by_id.get(topic_id)
+        if topic is None:
+            then(Unknown("the topic was deleted as soon as it was made"))
+            return
+        self.events.append(info("topic created", topic=topic.name, partitions=len(topic.partitions)))
+        is_open = self._open_topic(topic, True)
+        then(Done() if is_open else Unknown(f"the folders of topic {topic.name} could not be made"))
 
     def grow_topic(self, topic: TopicFacts, added: list[list[int]], then: OnOutcome) -> None:
         """Add partitions to a topic, with those replicas."""
@@ -282,75 +291,18 @@ class Broker:
 
     def _close_topic(self, topic: TopicFacts) -> None:
         for partition in self.partitions.of(topic.topic_id) or ():
-            delay_ms = partition.log.settings.file_delete_delay_ms
-            self._throw_away(self.moves.cancel(partition))
+            self.relocation.cancel(partition)
             try:
                 directory, name = self.partitions.retire(partition, self.entropy(16))
-                self.effects.append(Removal(directory, [name], self.uptime_ms + delay_ms))
+                self.remove_later(directory, name, partition.log.settings.file_delete_delay_ms)
             except OSError as error:
                 self.fail_directory(partition.directory, error)
             self.waiting.on_moved(partition)
         self.partitions.forget(topic)
-        # Soon: a topic of that name that is made next must not inherit its offsets. Once for all that go now.
-        self.wants_checkpoint = True
+        self.checkpoints.forget([topic.name])
 
-    # Moving partitions between log directories.
-
-    def move_partition(self, partition: Partition, target: LogDirectory) -> None:
-        self._throw_away(self.moves.request(partition, target, self.entropy(16)))
-        self._advance_moves()
-
-    def _throw_away(self, move: Move | None) -> None:
-        if move is not None and move.target.failure is None:
-            self.effects.append(Removal(move.target.directory, [move.name], self.uptime_ms))
-
-    def _advance_moves(self) -> None:
-        """End the move that is close enough, begin the next copy."""
-        ready = self.moves.ready()
-        if ready is not None:
-            try:
-                moved = self.moves.finish(ready, self.now_ms)
-            except (OSError, MoveFailed) as failure:
-                self._end_move(ready, str(failure))
-            else:
-                self._settle_in(moved)
-        begun = self.moves.next_move()
-        if begun is not None:
-            try:
-                self.effects.append(CopyRequest(begun, begun.begin_round(self.now_ms)))
-            except OSError as failure:
-                self._end_move(begun, str(failure))
-
-    def on_copied(self, move: Move, failure: OSError | None) -> None:
-        stands = self.moves.on_copied(move)
-        if not stands or failure is not None:
-            self._end_move(move, str(failure) if stands else "")
-        self._advance_moves()
-
-    def _settle_in(self, moved: Moved) -> None:
-        partition = moved.partition
-        moved.old_log.abandon()
-        failing = partition.directory
-        try:
-            self.partitions.checkpoint(failing).write()  # where the log starts must be known there
-            failing = moved.old_home
-            directory, name = self.partitions.rehome(partition, moved.old_home, self.entropy(16))
-        except OSError as failure:
-            self.fail_directory(failing, failure)
-            return
-        delay_ms = partition.log.settings.file_delete_delay_ms
+    def remove_later(self, directory: Directory, name: str, delay_ms: int) -> None:
         self.effects.append(Removal(directory, [name], self.uptime_ms + delay_ms))
-        folder, path = folder_name(partition.topic, partition.index), partition.directory.path
-        self.events.append(info("partition moved", partition=folder, directory=path))
-        self.waiting.on_moved(partition)
-
-    def _end_move(self, move: Move, reason: str) -> None:
-        """Give up: the partition stays where it is, and what was copied goes."""
-        self.moves.forget(move)
-        self._throw_away(move)
-        if reason:
-            folder = folder_name(move.partition.topic, move.partition.index)
-            self.events.append(error("partition not moved", partition=folder, reason=reason))
 
     # Producer ids, taken from the store a block at a time.
 
@@ -422,11 +374,11 @@ class Broker:
         if directory.failure is None:
             directory.failure = str(failure)
             self.events.append(error("directory offline", directory=directory.path, reason=str(failure)))
-        for partition in self.moves.touching(directory):
-            self._throw_away(self.moves.cancel(partition))
+        self.relocation.cancel_touching(directory)
         for partition in self.partitions.in_directory(directory):
             partition.become_offline()
             self.waiting.on_moved(partition)
+        self.checkpoints.release()
 
     @property
     def has_failed(self) -> bool:
@@ -437,8 +389,8 @@ class Broker:
 
     def tick(self) -> None:
         self.waiting.tick(self.uptime_ms)
-        if self.moves:
-            self._advance_moves()
+        if self.relocation.moves:
+            self.relocation.advance()
         self.partitions.mark_overdue_flushes(self.now_ms)
         for partition in self.partitions.wanting_flush():
             self.maybe_flush(partition)
@@ -450,8 +402,8 @@ class Broker:
         self._apply_retention()
         if self._expiry.is_over(self.uptime_ms):
             self.partitions.expire_producers(self.now_ms)
-        is_wanted = self.wants_checkpoint and self._trims.is_over(self.uptime_ms)
-        if self._checkpoints.is_over(self.uptime_ms) or is_wanted:
+        is_wanted = self.checkpoints.is_wanted and self._trims.is_over(self.uptime_ms)
+        if self._checkpoints.is_over(self.uptime_ms) or is_wanted or self.checkpoints.is_urgent:
             self._write_checkpoints()
 
     def _apply_retention(self) -> None:
@@ -468,9 +420,16 @@ class Broker:
                 self.effects.append(Removal(partition.log.directory, names, due_ms))
 
     def _write_checkpoints(self) -> None:
-        self.wants_checkpoint = False
+        number = self.checkpoints.take_number()
         working = [directory for directory in self.partitions.directories if directory.failure is None]
-        self.effects += [self.partitions.checkpoint(directory) for directory in working]
+        self.effects += [self.partitions.checkpoint(directory, number) for directory in working]
+
+    def on_checkpointed(self, checkpoint: Checkpoint, failure: OSError | None) -> None:
+        if failure is None:
+            self.checkpoints.on_written(checkpoint.directory, checkpoint.number)
+        else:
+            self.fail_directory(checkpoint.directory, failure)
+            self.checkpoints.want()
 
     def stop(self, run_jobs: RunJobs = run_in_turn) -> None:
         """A clean stop: everything durable, checkpoints written, the sign of it left behind."""

@@ -2,11 +2,11 @@
 
 | step   | on          | what                                                                          |
 |--------|-------------|-------------------------------------------------------------------------------|
-| round  | the loop    | the log is rolled, so that all but what comes from here on is sealed          |
+| seal   | the loop    | the log is rolled, so that all but what comes from here on is sealed          |
 | copy   | a thread    | sealed segments that are not there yet go, durably, into a folder `…-future`  |
 |        |             | again, until what came meanwhile is small                                     |
-| switch | the loop    | the small rest is copied, the folder gets its name, the log is opened in it,  |
-|        |             | and only then is the old one marked for removal                               |
+| switch | the loop    | the small rest is copied, the folder gets its name, the log is opened in it   |
+| leave  | the loop    | once the checkpoints tell of the new home, the old folder is set aside        |
 
 A broker that stops on the way begins with what it had: a folder `…-future` is removed at the start, and of
 two folders of one partition, which a crash around the switch leaves, the longer one is right.
@@ -43,10 +43,13 @@ class Copy:
         self._source = source
         self._target = target
         self._files = files
+        self.is_cancelled = False  # looked at between two files
 
     def run(self) -> None:
         """Raises OSError. A file that retention took meanwhile is not part of the log any more."""
         for name, size in self._files:
+            if self.is_cancelled:
+                return
             with suppress(FileNotFoundError):
                 self._source.copy(name, size, self._target)
         self._target.sync()
@@ -62,6 +65,7 @@ class Move:
         self.is_cancelled = False
         self.is_copying = False
         self.copied_offset = 0  # what is in the future folder already ends here
+        self.copy: Copy | None = None
         self._folder: Directory | None = None
         self._copied: dict[str, None] = {}
         self._rounds = 0
@@ -79,7 +83,16 @@ class Move:
         has_all = self._rounds > 0 and self.copied_offset == active.base_offset
         return has_all and (active.size <= MOVE_REST_SIZE_MAX or self._rounds >= MOVE_ROUNDS_MAX)
 
-    def begin_round(self, now_ms: int) -> Copy:
+    @property
+    def has_folder(self) -> bool:
+        return self._folder is not None
+
+    @property
+    def final_name(self) -> str:
+        return folder_name(self.partition.topic, self.partition.index)
+
+    def seal(self, now_ms: int) -> None:
+        """Begin a round: all that is in the log by now will not change any more."""
         log = self.partition.log
         if log.active.size:
             log.roll(now_ms)
@@ -87,30 +100,39 @@ class Move:
             log.write_snapshot()
         self._rounds += 1
         self.copied_offset = log.active.base_offset
+
+    def next_copy(self) -> Copy:
+        log = self.partition.log
         files = []
         for name, size in log.directory.sizes().items():
             base = base_in_name(name)
             if base is not None and base < self.copied_offset and name not in self._copied:
                 files.append((name, size))
                 self._copied[name] = None
-        return Copy(log.directory, self.folder, files)
+        self.copy = Copy(log.directory, self.folder, files)
+        return self.copy
 
     def switch(self, now_ms: int) -> Log:
         """Bring the rest over and open the log where it is to live; the old one is not touched."""
         old = self.partition.log
         self._copy_rest(old)
         self._open(self.folder, now_ms).close(clean=False)  # before it has the name that it is found by
-        final = folder_name(self.partition.topic, self.partition.index)
-        self.target.directory.rename(self.name, final)
-        self.name = final
-        self.target.directory.sync()
-        log = self._open(self.target.directory.folder(final), now_ms)
+        target, final = self.target.directory, self.final_name
+        target.rename(self.name, final)
+        try:
+            target.sync()
+            log = self._open(target.folder(final), now_ms)
+        except (OSError, MoveFailed):
+            target.rename(final, self.name)  # what is removed has no name that a partition may have
+            raise
         log.take_over(old)
         return log
 
     def _open(self, folder: Directory, now_ms: int) -> Log:
         old = self.partition.log
-        log, report = open_log(folder, old.settings, now_ms, old.active.base_offset, old.start_offset)
+        # One more than where the active segment begins: the one before it is sealed, with its indexes.
+        flushed = old.active.base_offset + 1
+        log, report = open_log(folder, old.settings, now_ms, flushed, old.start_offset)
         if (log.end_offset, log.bases, report.cut_bytes) != (old.end_offset, old.bases, 0):
             log.close(clean=False)
             raise MoveFailed(f"the copy ends at {log.end_offset}, the log at {old.end_offset}")
@@ -129,11 +151,10 @@ class Move:
 
 
 class Moved(NamedTuple):
-    """A partition that has a new home, and the old one, which may go."""
+    """A partition that has a new home, and the old one."""
 
     partition: Partition
     old_home: LogDirectory
-    old_log: Log
 
 
 class Moves:
@@ -162,9 +183,20 @@ class Moves:
         if move is None:
             return None
         move.is_cancelled = True
-        if self._current is move and not move.is_copying:
+        if move.copy is not None:
+            move.copy.is_cancelled = True
+        if move.is_copying:
+            return None
+        if self._current is move:
             self._current = None
-        return None if move.is_copying else move
+        else:
+            self._queue.remove(move)
+        return move
+
+    def stop(self) -> None:
+        """Nobody waits for the rest of a copy."""
+        for partition in list(self._by_partition):
+            self.cancel(partition)
 
     def touching(self, directory: LogDirectory) -> list[Partition]:
         """The partitions on their way out of a directory or into it."""
@@ -201,14 +233,18 @@ class Moves:
         if move is None or move.is_copying or not move.is_close:
             return None
         partition = move.partition
-        return move if partition.role is Role.LEADER and not partition.is_flushing else None
+        if partition.role is not Role.LEADER or partition.is_flushing:
+            return None
+        # What remains there of a move away from it goes first.
+        return None if move.target.directory.exists(move.final_name) else move
 
     def finish(self, move: Move, now_ms: int) -> Moved:
         """End a move. OSError or MoveFailed leave the partition as it was."""
         assert move.partition.directory is not move.target
         log = move.switch(now_ms)
         self.forget(move)
-        moved = Moved(move.partition, move.partition.directory, move.partition.log)
+        moved = Moved(move.partition, move.partition.directory)
+        move.partition.log.abandon()
         move.partition.move(log, move.target)
         return moved
 

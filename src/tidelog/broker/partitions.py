@@ -44,8 +44,9 @@ class DirectoryFailed(Exception):
 
 
 class Checkpoint(NamedTuple):
-    """Where the logs of a directory stand, to be written off the loop."""
+    """Where the logs of a directory stand, to be written off the loop; `Broker.on_checkpointed` is told."""
 
+    number: int
     directory: LogDirectory
     recovery_points: Offsets
     high_watermarks: Offsets
@@ -112,6 +113,9 @@ class Partitions:
             try:
                 partition = self._open_partition(topic, index, settings, now_ms, is_new)
                 self._lead(partition, facts)
+                # From here on the log knows; a topic of that name that is made later begins with nothing.
+                partition.directory.recovery_points.pop((topic.name, index), None)
+                partition.directory.start_offsets.pop((topic.name, index), None)
             except DirectoryFailed as failed:
                 failures.append(failed)
                 partition = _offline(topic, index, settings, failed.directory)
@@ -177,13 +181,13 @@ class Partitions:
         self, topic: TopicFacts, index: int, settings: TopicSettings, now_ms: int, is_new: bool
     ) -> Partition:
         name = folder_name(topic.name, index)
-        home = self._home_of(name, topic.topic_id, is_new)
-        home.partition_count += 1
+        home = self._home_of(name, topic, index, is_new)
         try:
-            log = self._open_in(home, name, topic, index, settings, now_ms)
-            return Partition(topic.name, topic.topic_id, index, log, home)
+            log = self._open_in(home, name, topic, index, settings, now_ms, is_new)
         except OSError as error:
             raise DirectoryFailed(home, error) from error
+        home.partition_count += 1
+        return Partition(topic.name, topic.topic_id, index, log, home)
 
     def _open_in(
         self,
@@ -193,21 +197,19 @@ class Partitions:
         index: int,
         settings: TopicSettings,
         now_ms: int,
+        is_new: bool,
     ) -> Log:
         key = (topic.name, index)
         recovery_point, start_offset = home.recovery_points.get(key, 0), home.start_offsets.get(key, 0)
+        if is_new:
+            recovery_point = start_offset = 0
         folder = home.directory.folder(name)
         found = read_topic_id(folder)
         if found is not None and found != encode_id(topic.topic_id):  # a topic of that name that was deleted
-            stray = deleted_folder_name(topic.name, index, topic.topic_id)
-            home.directory.rename(name, stray)
-            self._strays.append((home.directory, stray))
+            self._set_aside(home, name, topic, index)
             folder, found = home.directory.folder(name), None
             recovery_point = start_offset = 0
         log, report = open_log(folder, settings, now_ms, recovery_point, start_offset, home.was_clean)
-        # From here on the log knows; a topic of that name that is made later begins with nothing.
-        home.recovery_points.pop(key, None)
-        home.start_offsets.pop(key, None)
         if found is None:
             write_topic_id(folder, encode_id(topic.topic_id))
             log.note_replaced(PARTITION_METADATA)
@@ -217,7 +219,7 @@ class Partitions:
         self.cut_size += report.cut_bytes
         return log
 
-    def _home_of(self, name: str, topic_id: bytes, is_new: bool) -> LogDirectory:
+    def _home_of(self, name: str, topic: TopicFacts, index: int, is_new: bool) -> LogDirectory:
         """The directory that has the folder; for a new one, that with the fewest partitions.
 
         A folder that is not found while a directory is offline may be in that one: to begin anew
@@ -227,29 +229,48 @@ class Partitions:
         working = [directory for directory in self.directories if directory.failure is None]
         homes = [directory for directory in working if directory.directory.exists(name)]
         if len(homes) > 1:
-            return self._choose_home(homes, name, topic_id)
+            return self._choose_home(homes, name, topic, index)
         if homes:
             return homes[0]
         if working and (is_new or not failed):
             return min(working, key=lambda directory: directory.partition_count)
         raise DirectoryFailed(failed[0], OSError(failed[0].failure))
 
-    def _choose_home(self, homes: list[LogDirectory], name: str, topic_id: bytes) -> LogDirectory:
+    def _choose_home(
+        self, homes: list[LogDirectory], name: str, topic: TopicFacts, index: int
+    ) -> LogDirectory:
         """A crash while the partition changed directory left two folders. The new one was all that the old
         one was, and may have been written since: the longer one is right. The other goes."""
-
-        def reach(home: LogDirectory) -> tuple[bool, tuple[str, int]]:
-            folder = home.directory.folder(name)
-            logs = [found for found in folder.sizes().items() if found[0].endswith(LOG_SUFFIX)]
-            return read_topic_id(folder) == encode_id(topic_id), max(logs, default=("", 0))
-
-        chosen = max(homes, key=reach)
+        reached = []
+        for home in homes:
+            try:
+                folder = home.directory.folder(name)
+                logs = [found for found in folder.sizes().items() if found[0].endswith(LOG_SUFFIX)]
+                is_its = read_topic_id(folder) == encode_id(topic.topic_id)
+            except OSError as error:
+                raise DirectoryFailed(home, error) from error
+            reached.append((is_its, max(logs, default=("", 0))))
+        chosen = homes[reached.index(max(reached))]
+        key = (topic.name, index)
+        chosen.start_offsets[key] = max(home.start_offsets.get(key, 0) for home in homes)
         for home in homes:
             if home is not chosen:
-                stray = deleted_folder_name(name, 0, topic_id)
-                home.directory.rename(name, stray)
-                self._strays.append((home.directory, stray))
+                self._set_aside(home, name, topic, index)
         return chosen
+
+    def _set_aside(self, home: LogDirectory, name: str, topic: TopicFacts, index: int) -> None:
+        """Rename a folder that is in the way, to be removed."""
+        stray = deleted_folder_name(topic.name, index, topic.topic_id)
+        try:
+            home.directory.rename(name, stray)
+        except OSError as error:
+            raise DirectoryFailed(home, error) from error
+        self._strays.append((home.directory, stray))
+
+    def unknown_names(self) -> list[str]:
+        """Topics that a checkpoint tells of and nobody else."""
+        told = [name for home in self.directories for name, _ in (*home.recovery_points, *home.start_offsets)]
+        return [name for name in dict.fromkeys(told) if name not in self._by_topic]
 
     def retire(self, partition: Partition, unique: bytes) -> tuple[Directory, str]:
         """Close a deleted partition and rename its folder; where it is now, for removal."""
@@ -262,13 +283,19 @@ class Partitions:
         home.directory.rename(folder_name(partition.topic, partition.index), name)
         return home.directory, name
 
-    def rehome(self, partition: Partition, old_home: LogDirectory, unique: bytes) -> tuple[Directory, str]:
+    def leave(
+        self, partition: Partition, old_home: LogDirectory, unique: bytes
+    ) -> tuple[Directory, str | None]:
         """A partition lives elsewhere now: what remains of it in its old home, renamed, for removal."""
-        old_home.partition_count -= 1
-        partition.directory.partition_count += 1
-        name = deleted_folder_name(partition.topic, partition.index, unique)
-        old_home.directory.rename(folder_name(partition.topic, partition.index), name)
-        return old_home.directory, name
+        name = folder_name(partition.topic, partition.index)
+        if not old_home.directory.exists(name):
+            return old_home.directory, None
+        if read_topic_id(old_home.directory.folder(name)) != encode_id(partition.topic_id):
+            return old_home.directory, None  # of a topic that was made under its name since
+        aside = deleted_folder_name(partition.topic, partition.index, unique)
+        old_home.directory.rename(name, aside)
+        old_home.directory.sync()  # or, with the new home away, it would be taken for the partition
+        return old_home.directory, aside
 
     def forget(self, topic: TopicFacts) -> None:
         for partition in self._by_topic.get(topic.name, ()):
@@ -300,7 +327,7 @@ class Partitions:
         for partition in self.all():
             partition.log.producers.expire(now_ms, partition.log.settings.producer_expiration_ms)
 
-    def checkpoint(self, directory: LogDirectory) -> Checkpoint:
+    def checkpoint(self, directory: LogDirectory, number: int) -> Checkpoint:
         recovery, watermarks, starts = {}, {}, {}
         for partition in self.in_directory(directory):
             key = (partition.topic, partition.index)
@@ -312,7 +339,7 @@ class Partitions:
             watermarks[key] = partition.high_watermark
             if partition.log.start_offset > partition.log.bases[0]:
                 starts[key] = partition.log.start_offset
-        return Checkpoint(directory, recovery, watermarks, starts)
+        return Checkpoint(number, directory, recovery, watermarks, starts)
 
     def close_directory(self, directory: LogDirectory, broker_epoch: int, run_jobs: RunJobs) -> None:
         """Make everything durable, some logs at a time, and leave the sign of it."""
@@ -322,7 +349,7 @@ class Partitions:
             run_jobs([job for _, job in closing])
             for log, job in closing:
                 log.end_close(job)
-        self.checkpoint(directory).write()
+        self.checkpoint(directory, 0).write()
         directory.mark_clean(broker_epoch)
 
 

@@ -23,7 +23,7 @@ from tidelog.cluster.image import (
     config_path,
     encode_fields,
 )
-from tidelog.cluster.store import Create, Delete, Operation, Write
+from tidelog.cluster.store import Check, Create, Delete, Operation, Write
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
 
@@ -91,8 +91,7 @@ def decide_topic(
 
 def decide_growth(topic: TopicFacts, added: list[list[int]]) -> list[Operation]:
     """More partitions, numbered on; refused if somebody changed the topic meanwhile."""
-    fields = encode_fields(name=topic.name, config=topic.config)
-    operations: list[Operation] = [Write(topic.path(), fields, topic.version)]
+    operations: list[Operation] = [Check(topic.path(), topic.version)]
     for index, replicas in enumerate(added, start=len(topic.partitions)):
         facts = PartitionFacts(replicas[0], 0, list(replicas), list(replicas), 0)
         operations.append(Create(topic.path(index), facts.encode()))

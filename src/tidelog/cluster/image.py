@@ -145,8 +145,10 @@ class Image:
             self.broker_epoch = fields["epoch"]
         elif path.startswith(BROKERS + "/"):
             node_id = int(parts[3])
-            self.brokers[node_id] = BrokerFacts(node_id=node_id, **fields)
-        elif path.startswith(CONFIG + "/"):
+            self.brokers[node_id] = BrokerFacts(
+                node_id, fields["host"], fields["port"], fields["rack"], fields["epoch"]
+            )
+        elif path.startswith(CONFIG + "/") and parts[2] in self.configs and len(parts) == 4:
             self.configs[parts[2]][unquote(parts[3])] = fields
             self.client_metrics_epoch += parts[2] == CLIENT_METRICS_CONFIG
         elif path.startswith(SCRAM + "/"):
@@ -172,7 +174,7 @@ class Image:
         parts = path.split("/")
         if path.startswith(BROKERS + "/"):
             self.brokers.pop(int(parts[3]), None)
-        elif path.startswith(CONFIG + "/"):
+        elif path.startswith(CONFIG + "/") and parts[2] in self.configs and len(parts) == 4:
             self.configs[parts[2]].pop(unquote(parts[3]), None)
             self.client_metrics_epoch += parts[2] == CLIENT_METRICS_CONFIG
         elif path.startswith(SCRAM + "/"):

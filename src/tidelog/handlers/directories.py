@@ -64,7 +64,7 @@ def _directory(broker: Broker, request: Request, directory: LogDirectory, wanted
 def _rows(broker: Broker, request: Request, partition: Partition, directory: LogDirectory) -> list[Any]:
     """The partition as far as it is in that directory: its log, or the copy that is being made."""
     log = partition.log
-    move = broker.moves.of(partition)
+    move = broker.relocation.moves.of(partition)
     found = []
     if partition.directory is directory:
         found.append((log.size, 0, False))
@@ -121,5 +121,5 @@ def _move(broker: Broker, path: str, topic: str, index: int) -> ErrorCode:
     partition = partitions[index]
     if partition.error_code or directory.failure is not None:
         return ErrorCode(partition.error_code or ErrorCode.kafka_storage_error)
-    broker.move_partition(partition, directory)
+    broker.relocation.move(partition, directory)
     return ErrorCode.none

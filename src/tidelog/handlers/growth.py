@@ -24,7 +24,12 @@ from tidelog.replication.partition import Partition, Role
 ATTEMPTS_MAX = 8  # to change what others may be changing
 HIGH_WATERMARK = -1
 PREFERRED, UNCLEAN = 0, 1
+ATTEMPTS_MAX = 8
 _LATE = Problem(ErrorCode.request_timed_out, "The store has not answered in time.")
+_TOO_MANY = Problem(
+    ErrorCode.policy_violation,
+    f"More than {PARTITIONS_CREATED_MAX} partitions in one request are not created.",
+)
 _FINE = Problem(ErrorCode.none, "")
 
 
@@ -50,9 +55,14 @@ def handle_create_partitions(broker: Broker, request: Request) -> Result:
         return request.respond(throttle_time=NO_THROTTLE, results=results)
 
     gathering = Gathering(broker, deadline_of(broker, asked.timeout), len(topics), _LATE, answer)
+    left = PARTITIONS_CREATED_MAX
     for position, topic in enumerate(topics):
+        known = broker.image.topics.get(topic.name)
+        left -= max(topic.count - len(known.partitions), 0) if known is not None else 0
         if counts[topic.name] > 1:
             gathering.put(position, Problem(ErrorCode.invalid_request, "Duplicate topic name."))
+        elif left < 0:
+            gathering.put(position, _TOO_MANY)
         else:
             _grow(broker, topic, asked.validate_only, gathering, position)
     return gathering.result()
@@ -96,9 +106,6 @@ def _added(broker: Broker, topic: TopicFacts, asked: Any) -> list[list[int]] | P
     if count < 0:
         reason = f"The topic {topic.name} currently has {present} partition(s); {asked.count} is no increase."
         return Problem(ErrorCode.invalid_partitions, reason)
-    if count > PARTITIONS_CREATED_MAX:
-        reason = f"More than {PARTITIONS_CREATED_MAX} partitions in one request are not created."
-        return Problem(ErrorCode.policy_violation, reason)
     replica_count = len(topic.partitions[0].replicas)
     if asked.assignments is None:
         return place(count, replica_count, list(broker.image.brokers), present)
@@ -170,7 +177,7 @@ def _trim(broker: Broker, partition: Partition, offset: int) -> ErrorCode:
     except OSError as failure:
         broker.fail_directory(partition.directory, failure)
         return ErrorCode.kafka_storage_error
-    broker.wants_checkpoint = True
+    broker.checkpoints.want()
     broker.waiting.on_moved(partition)
     return ErrorCode.none
 

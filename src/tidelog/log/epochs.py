@@ -23,6 +23,7 @@ class LeaderEpochs:
         self._epochs: list[int] = []
         self._start_offsets: list[int] = []
         self.is_unsynced = False
+        self.is_unwritten = False
 
     def load(self) -> bool:
         """Take what the file holds; False if there is none, or none that can be read."""
@@ -70,6 +71,7 @@ class LeaderEpochs:
         rows = [f"{epoch} {offset}" for epoch, offset in zip(self._epochs, self._start_offsets, strict=True)]
         write_rows(self._directory, LEADER_EPOCHS, rows, durable)
         self.is_unsynced = not durable
+        self.is_unwritten = False
 
     def end_of(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch not above the one asked for; undefined if unknown."""
@@ -95,12 +97,15 @@ class LeaderEpochs:
             self.write()
 
     def cut_start(self, start_offset: int) -> None:
-        """Forget epochs that ended before `start_offset`; the one that holds it now begins there."""
+        """Forget epochs that ended before `start_offset`; the one that holds it now begins there.
+
+        Written with the next flush or change: a file that still has them tells nothing wrong, and records of
+        ten thousand partitions may be deleted at once."""
         place = bisect_right(self._start_offsets, start_offset) - 1
         if place > 0 or (place == 0 and self._start_offsets[0] < start_offset):
             del self._epochs[:place], self._start_offsets[:place]
             self._start_offsets[0] = start_offset
-            self.write()
+            self.is_unwritten = True
 
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._start_offsets, strict=True))

@@ -314,6 +314,8 @@ class Log:
     def _open_replaced(self) -> list[File]:
         """The snapshots and the epochs written since the last flush: a recovery that begins at the new
         recovery point will not read the batches that they were made from."""
+        if self.epochs.is_unwritten:
+            self.epochs.write()
         if self.epochs.is_unsynced:
             self.epochs.is_unsynced = False
             self._unsynced_names.append(LEADER_EPOCHS)

@@ -250,6 +250,7 @@ class _Opening:
             log.active.seal()
             log.write_snapshot()
             log.add_segment(log.end_offset, 0, self._now_ms)
+            self._directory.sync()
 
     def _is_gap(self, segment: Segment) -> bool:
         """Whether records are missing before this segment that neither retention nor compaction took:

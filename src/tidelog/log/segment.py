@@ -8,6 +8,7 @@ go through the index to within that distance and then walk batch headers.
 
 from __future__ import annotations
 
+from errno import EIO
 from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
@@ -94,11 +95,23 @@ class Segment:
         return self._largest
 
     def append(self, data: Buffer, last_offset: int, max_timestamp: int, settings: TopicSettings) -> None:
-        """Write one batch. Raises OSError if it could not be written whole."""
+        """Write one batch. Raises OSError if it could not be written whole; once it is in the file, nothing
+        that goes wrong may pass for less than a failed disk: its offset would be given a second time."""
+        if self._bytes_since_entry > settings.index_interval_bytes or self._largest is None:
+            self._open_indexes()  # what is short of descriptors says so before anything is written
         position = (self._file or self.file).append(data)
         size = len(data)
-        self.note_batch(position, size, last_offset, max_timestamp, settings)
+        try:
+            self.note_batch(position, size, last_offset, max_timestamp, settings)
+        except OSError as failure:
+            raise OSError(EIO, f"a batch was written and could not be indexed: {failure}") from failure
         self.size = position + size
+
+    def _open_indexes(self) -> None:
+        self.file.fileno()
+        self.offset_index.open().fileno()
+        self.time_index.open().fileno()
+        self.largest_timestamp  # noqa: B018  reads the time index, once
 
     def note_batch(
         self, position: int, size: int, last_offset: int, max_timestamp: int, settings: TopicSettings

@@ -127,6 +127,8 @@ class Partition:
     def move(self, log: Log, directory: LogDirectory) -> None:
         """Go on with a copy of the log in another directory."""
         assert log.end_offset == self.log.end_offset and self._flush_job is None
+        self.directory.partition_count -= 1
+        directory.partition_count += 1
         self.log = log
         self.directory = directory
 

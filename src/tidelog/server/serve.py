@@ -34,8 +34,9 @@ from tidelog.base.limits import (
 )
 from tidelog.base.metrics import DURATION_BOUNDS_NS, MILLISECOND_NS, SECOND_NS
 from tidelog.base.setting import InvalidSetting
-from tidelog.broker.broker import Broker, CopyRequest, Removal, StoreFailed
+from tidelog.broker.broker import Broker, Removal, StoreFailed
 from tidelog.broker.partitions import Checkpoint
+from tidelog.broker.relocation import CopyRequest
 from tidelog.cluster.store import Store, StoreReply, StoreRequest
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import ForeignDirectory, LogDirectory
@@ -90,7 +91,7 @@ class Server:
         self._transports: dict[Connection, Transport] = {}
         self._peers: dict[str, int] = {}
         self._buffered_size = 0
-        self._checkpointing: set[LogDirectory] = set()
+        self._checkpoints: dict[LogDirectory, Checkpoint | None] = {}  # being written, and what comes next
         self._sockets: list[socket.socket] = []
         self._locks: DirectoryLocks | None = None
         self._removals: list[Removal] = []
@@ -179,6 +180,7 @@ class Server:
             sock.close()
         for transport in list(self._transports.values()):
             transport.close()
+        self.broker.relocation.moves.stop()
         await self.loop.run_in_executor(None, self._flushers.shutdown)
         await self.loop.run_in_executor(None, self._threads.shutdown)
         if clean:
@@ -355,26 +357,33 @@ class Server:
     def _on_copied(self, request: CopyRequest, failure: OSError | None) -> None:
         if not self._is_stopping:
             self._set_time()
-            self.broker.on_copied(request.move, failure)
+            self.broker.relocation.on_copied(request.move, failure)
             self._settle()
 
     def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """One at a time in each directory: if the last is still being written, the next one will do."""
+        """One at a time in each directory; of those that come meanwhile the last one is written next."""
         directory = checkpoint.directory
-        if directory in self._checkpointing:
+        if directory in self._checkpoints:
+            self._checkpoints[directory] = checkpoint
             return
-        self._checkpointing.add(directory)
+        self._checkpoints[directory] = None
 
         def on_done(future: Future[None]) -> None:
-            self.loop.call_soon_threadsafe(self._on_checkpoint, directory, future.exception())
+            failure = future.exception()
+            assert failure is None or isinstance(failure, OSError)
+            self.loop.call_soon_threadsafe(self._on_checkpointed, checkpoint, failure)
 
         self._threads.submit(checkpoint.write).add_done_callback(on_done)
 
-    def _on_checkpoint(self, directory: LogDirectory, error: BaseException | None) -> None:
-        self._checkpointing.discard(directory)
-        if isinstance(error, OSError) and not self._is_stopping:
-            self.broker.fail_directory(directory, error)
-            self._settle()
+    def _on_checkpointed(self, checkpoint: Checkpoint, failure: OSError | None) -> None:
+        following = self._checkpoints.pop(checkpoint.directory)
+        if self._is_stopping:
+            return
+        self._set_time()
+        self.broker.on_checkpointed(checkpoint, failure)
+        if following is not None:
+            self._write_checkpoint(following)
+        self._settle()
 
     def _on_flushed(self, partition: Partition, job: FlushJob, failure: OSError | None, took_ns: int) -> None:
         if self._is_stopping and failure is None:
