@@ -28,7 +28,12 @@ _UNREACHABLE_CODES = (
 def client_settings(bootstrap_server: str) -> dict[str, Any]:
     """The settings every client here starts from; fails if nothing listens at the address."""
     _knock(bootstrap_server)
-    return {"bootstrap.servers": bootstrap_server, "client.id": "tidelog-cli", "log_level": 0}
+    return {
+        "bootstrap.servers": bootstrap_server,
+        "client.id": "tidelog-cli",
+        "log_level": 0,
+        "enable.metrics.push": False,  # a command lives too short to have metrics
+    }
 
 
 def open_admin(bootstrap_server: str) -> AdminClient:
