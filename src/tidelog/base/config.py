@@ -146,17 +146,17 @@ def _parse_broker(properties: Mapping[str, str]) -> dict[str, Value]:
     return parsed
 
 
-def broker_setting(key: str) -> Setting | None:
-    """The row of a broker's key; None for one of a single listener, which is of no use here."""
-    row = BROKER_SETTINGS.get(ALIASES.get(key, key))
-    if row is None and key.startswith(_LISTENER_PREFIX) and key.count(".") > 2:
-        return None
 def _parse_dynamic(properties: Mapping[str, str]) -> dict[str, Value]:
     """Without what is read when a broker starts: it would be shown, and not be in force."""
     parsed = _parse_broker(properties)
     return {name: value for name, value in parsed.items() if BROKER_SETTINGS[name].is_dynamic}
 
 
+def broker_setting(key: str) -> Setting | None:
+    """The row of a broker's key; None for one of a single listener, which is of no use here."""
+    row = BROKER_SETTINGS.get(ALIASES.get(key, key))
+    if row is None and key.startswith(_LISTENER_PREFIX) and key.count(".") > 2:
+        return None
     if row is None:
         raise UnknownSetting(f"{key}: no such setting{nearest_name(key, BROKER_SETTINGS)}")
     return row
