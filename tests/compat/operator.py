@@ -28,6 +28,7 @@ ELECTION_NOT_NEEDED = 84
 RESOURCE_NOT_FOUND = 91
 UNACCEPTABLE_CREDENTIAL = 93
 INVALID_UPDATE_VERSION = 95
+UNKNOWN_TOPIC_ID = 100
 
 UNTOLD = -2
 """The code of a refusal where the client passes on the broker's words but not its code."""

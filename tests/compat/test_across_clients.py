@@ -29,7 +29,13 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize(("wrote", "reads"), list(product([*CLIENTS, "Java"], repeat=2)))
+@pytest.mark.parametrize(
+    ("wrote", "reads"),
+    [
+        pytest.param(*pair, marks=pytest.mark.java if "Java" in pair else ())
+        for pair in product([*CLIENTS, "Java"], repeat=2)
+    ],
+)
 def test_each_reads_what_each_wrote(
     request: pytest.FixtureRequest, new_topic: NewTopic, wrote: str, reads: str
 ) -> None:

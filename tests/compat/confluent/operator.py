@@ -79,6 +79,19 @@ class ConfluentOperator(Confluent):
         grown = self._admin.create_partitions([NewPartitions(topic, count)], validate_only=validate_only)
         settle(grown[topic])
 
+    def grow_on(self, topic: str, count: int, assignment: Sequence[Sequence[int]]) -> None:
+        """As `grow`, with the replicas of each new partition named."""
+        replicas = [list(each) for each in assignment]
+        settle(self._admin.create_partitions([NewPartitions(topic, count, replicas)])[topic])
+
+    def allowed(self, topic: str) -> tuple[set[str], set[str]]:
+        """What this client may do with the cluster, and with the topic."""
+        cluster = settle(self._admin.describe_cluster(include_authorized_operations=True))
+        asked = self._admin.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
+        described = settle(asked[topic])
+        names = [{each.name for each in found.authorized_operations} for found in (cluster, described)]
+        return names[0], names[1]
+
     def delete_records(self, topic: str, before: int) -> int:
         (deleted,) = self._admin.delete_records([TopicPartition(topic, 0, before)]).values()
         return int(settle(deleted).low_watermark)

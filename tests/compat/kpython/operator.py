@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
+from uuid import UUID
 
 from kafka import KafkaAdminClient, TopicPartition, TopicPartitionReplica
 from kafka.admin import (
@@ -95,6 +96,31 @@ class KafkaPythonOperator(KafkaPython):
         assert placed == _placed(by_metadata)
         return placed
 
+    def topic_id(self, topic: str) -> UUID:
+        return UUID(self._ask(lambda admin: admin.describe_topics([topic]))[0]["topic_id"])
+
+    def topic_of(self, topic_id: UUID) -> str:
+        return str(self._ask(lambda admin: admin.describe_topics([topic_id]))[0]["name"])
+
+    def delete_topic_by_id(self, topic_id: UUID) -> None:
+        raise_refusal(self._ask(lambda admin: admin.delete_topics([topic_id], raise_errors=False))["topics"])
+
+    def pages(self, topics: Sequence[str], limit: int) -> Iterator[list[tuple[str, int]]]:
+        """The partitions of the topics, as they come in answers of at most so many."""
+        cursor = None
+        while True:
+            page = self._ask(
+                lambda admin: admin.describe_topic_partitions(list(topics), limit, cursor)  # noqa: B023
+            )
+            yield [
+                (topic["name"], partition["partition_index"])
+                for topic in page["topics"]
+                for partition in topic["partitions"]
+            ]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
     def grow(self, topic: str, count: int, *, validate_only: bool = False) -> None:
         answer = self._ask(
             lambda admin: admin.create_partitions(
@@ -130,6 +156,11 @@ class KafkaPythonOperator(KafkaPython):
     def replace(self, kind: Kind, name: str, settings: Mapping[str, str]) -> None:
         """The older call. This client adds to it what was set before."""
         self._alter(kind, name, dict(settings), validate_only=False, incremental=False)
+
+    def reset(self, kind: Kind, name: str, *keys: str) -> None:
+        """Back to their defaults: these, or all."""
+        resource = ConfigResource(kind, name, dict.fromkeys(keys))
+        _raise_if_said(self._ask(lambda admin: admin.reset_configs([resource]))[kind.lower()][name])
 
     def _alter(self, kind: Kind, name: str, configs: dict[str, Any], **options: bool) -> None:
         resource = ConfigResource(kind, name, configs)
