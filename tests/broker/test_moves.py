@@ -12,6 +12,7 @@ from tests.wire.harness import Harness, batch_of, parts
 from tests.wire.requests import fetch, produce
 from tidelog.base import limits
 from tidelog.broker import moves
+from tidelog.log.recovery import open_log
 
 ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS = 34, 35
 
@@ -264,3 +265,71 @@ def test_directories_are_described_with_all_that_is_in_them(harness: Harness, ve
     harness.broker.fail_directory(failing, OSError(5, "Input/output error"))
     broken, _ = harness.ask(DESCRIBE_LOG_DIRS, version, topics=None).results
     assert (broken.error_code, broken.topics) == (ErrorCode.kafka_storage_error, ())
+
+
+def test_what_a_failed_move_leaves_to_be_removed_has_no_name_of_a_partition(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(harness, 9, "t", batch_of(3))
+    real = moves.Move._open
+    opened: list[str] = []
+
+    def fail_the_second(self: moves.Move, folder: Any, now_ms: int) -> Any:
+        opened.append(folder.path)
+        if len(opened) == 2:
+            raise OSError(24, "Too many open files")
+        return real(self, folder, now_ms)
+
+    monkeypatch.setattr(moves.Move, "_open", fail_the_second)
+    move(harness, "b")
+    settle(harness)
+    assert len(opened) == 2 and shown(harness) == [("a", 0, False)]
+    assert [name for removal in harness.removals for name in removal.names if name == "t-0"] == []
+    assert not (harness.path.parent / "b" / "t-0").exists()
+
+
+def test_the_end_of_a_move_reads_the_small_rest_and_no_sealed_segment(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(40):
+        produce(harness, 9, "t", batch_of(1, b"x" * 200))
+    scanned: list[int] = []
+    real = open_log
+
+    def count(*arguments: Any) -> Any:
+        log, report = real(*arguments)
+        scanned.append(report.scanned_bytes)
+        return log, report
+
+    monkeypatch.setattr(moves, "open_log", count)
+    move(harness, "b")
+    settle(harness)
+    assert shown(harness) == [("b", 0, False)]
+    assert scanned == [0, 0], "all was sealed when the copy began"
+
+
+def test_a_partition_goes_there_and_back(harness: Harness) -> None:
+    produce(harness, 9, "t", batch_of(3))
+    for folder in ("b", "a", "b"):
+        assert move(harness, folder) == 0
+        for _ in range(5):
+            harness.advance(100)
+        assert shown(harness) == [(folder, 0, False)]
+        produce(harness, 9, "t", batch_of(1))
+    harness.start()
+    assert harness.partition("t").log.end_offset == 6
+    assert sorted(path.parent.name for path in harness.path.parent.glob("*/t-0")) == ["b"]
+
+
+def test_the_old_folder_stays_until_the_checkpoints_tell_where_the_log_starts(harness: Harness) -> None:
+    for _ in range(10):
+        produce(harness, 9, "t", batch_of(1))
+    partition = harness.partition("t")
+    partition.trim(7)
+    move(harness, "b")
+    assert partition.directory.path.endswith("b")
+    assert (harness.path / "t-0").exists(), "a crash now must find where the log starts"
+    harness.start()
+    assert harness.partition("t").log.end_offset == 10
+    settle(harness)
+    assert sorted(path.parent.name for path in harness.path.parent.glob("*/t-0")) in (["a"], ["b"])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.cluster.tree import ID, started
 from tidelog.cluster.controller import decide_deletion, decide_producer_ids, decide_registration, decide_topic
-from tidelog.cluster.image import BrokerFacts, Image, PartitionFacts
-from tidelog.cluster.store import Delete
+from tidelog.cluster.image import BrokerFacts, Image, PartitionFacts, encode_fields
+from tidelog.cluster.store import Delete, Node
 
 
 def facts(image: Image) -> object:
@@ -52,3 +52,18 @@ def test_a_broker_that_left_is_gone() -> None:
     assert tree.image.brokers[1].host == "host"
     tree.apply([Delete("/brokers/ids/1")])
     assert tree.image.brokers == {}
+
+
+def test_what_a_later_version_wrote_is_passed_over() -> None:
+    image = Image()
+    broker = encode_fields(epoch=1, host="h", port=1, rack="", later="field")
+    nodes = {
+        "/brokers/ids/1": Node(broker, 0),
+        "/config": Node(b"", 0),
+        "/config/brokers": Node(b"", 0),
+        "/config/quotas/x": Node(b'{"a":"b"}', 0),
+        "/later/thing": Node(b"{}", 0),
+    }
+    image.load(nodes)
+    assert image.brokers[1].host == "h"
+    image.apply([Delete("/config/quotas/x")])

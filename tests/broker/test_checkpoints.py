@@ -1,0 +1,154 @@
+"""What checkpoints remember of topics that are gone, and what waits for them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.sim.disk import SimulatedDisk
+from tests.wire.harness import DELETE_TOPICS, Harness, batch_of, parts, seconds
+from tests.wire.requests import fetch, produce
+from tests.wire.test_handlers_growth import trim
+from tidelog.base.files import DiskFile
+from tidelog.broker.checkpoints import Checkpoints
+from tidelog.log.directory import LogDirectory
+from tidelog.replication.partition import Partition, Role
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Harness:
+    return Harness(tmp_path)
+
+
+def delete(harness: Harness, name: str) -> None:
+    part = parts(DELETE_TOPICS, 6)
+    asked = (part.DeleteTopicState(name=name, topic_id=None),)
+    answer = harness.ask(DELETE_TOPICS, 6, topics=asked, timeout=seconds(1))
+    assert answer.responses[0].error_code == 0
+
+
+def values(harness: Harness, topic: str) -> bytes:
+    return bytes(fetch(harness, 12, topic, harness.partition(topic).log.start_offset).records or b"")
+
+
+def trimmed(harness: Harness) -> None:
+    harness.create_topic("t")
+    for number in range(6):
+        produce(harness, 9, "t", batch_of(1, b"old%d" % number))
+    trim(harness, 2, "t", {0: 4})
+    for _ in range(3):
+        harness.advance(2_000)
+
+
+def test_a_topic_made_again_keeps_what_it_acknowledged_whatever_the_first_one_s_offsets_were(
+    harness: Harness,
+) -> None:
+    trimmed(harness)
+    delete(harness, "t")
+    harness.create_topic("t", flush_messages="1")
+    for number in range(3):
+        assert produce(harness, 9, "t", batch_of(1, b"new%d" % number)).base_offset == number
+    harness.start()
+    log = harness.partition("t").log
+    assert (log.start_offset, log.end_offset) == (0, 3)
+    assert b"new0" in values(harness, "t")
+
+
+def test_so_does_one_whose_first_life_ended_before_a_crash(harness: Harness) -> None:
+    trimmed(harness)
+    harness.holds_copies = True
+    delete(harness, "t")
+    harness.start()
+    harness.create_topic("t", flush_messages="1")
+    assert produce(harness, 9, "t", batch_of(1, b"new")).base_offset == 0
+    harness.start()
+    assert (harness.partition("t").log.end_offset, b"new" in values(harness, "t")) == (1, True)
+
+
+def test_deleted_records_stay_so_when_a_partition_could_not_be_opened_once(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trimmed(harness)
+
+    def fail(self: Partition, *facts: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "become_leader", fail)
+        harness.start()
+    assert harness.partition("t").role is Role.OFFLINE
+    harness.advance(61_000)
+    harness.advance(61_000)
+    harness.start()
+    assert harness.partition("t").log.start_offset == 4
+
+
+@contextmanager
+def no_more_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.dup(0)
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_batch_that_is_refused_for_want_of_descriptors_is_not_in_the_log(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+    harness.create_topic("t")
+    produce(harness, 9, "t", batch_of(1, b"first" * 1_000))
+    fetch(harness, 12, "none", 0)
+    active = harness.partition("t").log.active
+    for file in (*active.offset_index.files(), *active.time_index.files()):
+        assert isinstance(file, DiskFile)
+        file.suspend()  # others needed the descriptor
+    with no_more_descriptors():
+        refused = produce(harness, 9, "t", batch_of(1, b"GHOST"))
+    assert refused.error_code != 0
+    for number in range(3):
+        assert produce(harness, 9, "t", batch_of(1, b"kept%d" % number)).base_offset == number + 1
+    assert b"GHOST" not in values(harness, "t")
+    harness.start()
+    assert harness.partition("t").log.end_offset == 4
+    assert all(word in values(harness, "t") for word in (b"first", b"kept0", b"kept1", b"kept2"))
+
+
+def homes(count: int) -> list[LogDirectory]:
+    return [LogDirectory(SimulatedDisk().root) for _ in range(count)]
+
+
+def test_what_waits_goes_on_when_every_working_directory_has_a_later_checkpoint() -> None:
+    first, second = directories = homes(2)
+    checkpoints = Checkpoints(directories)
+    done: list[str] = []
+    early = checkpoints.take_number()
+    checkpoints.wait(lambda: done.append("waited"))
+    assert checkpoints.is_urgent
+    number = checkpoints.take_number()
+    assert not checkpoints.is_urgent
+    checkpoints.on_written(first, early)
+    checkpoints.on_written(second, early)
+    checkpoints.on_written(first, number)
+    assert done == []
+    second.failure = "broken"
+    checkpoints.release()
+    assert done == ["waited"]
+
+
+def test_a_name_is_stale_until_a_checkpoint_taken_after_it_went_is_written() -> None:
+    (home,) = directories = homes(1)
+    checkpoints = Checkpoints(directories)
+    before = checkpoints.take_number()
+    checkpoints.forget(["t"])
+    checkpoints.on_written(home, before)
+    assert checkpoints.is_stale("t") and checkpoints.is_wanted
+    checkpoints.on_written(home, checkpoints.take_number())
+    assert not checkpoints.is_stale("t")
