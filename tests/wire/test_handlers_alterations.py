@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,11 +12,15 @@ from kio.schema.errors import ErrorCode
 from tests.wire.harness import PRODUCE, Harness, batch_of, parts
 from tests.wire.requests import produce, produce_values
 from tests.wire.test_handlers_configs import BROKER, CLIENT_METRICS, GROUP, LOGGER, TOPIC, describe, rows
+from tidelog.base.limits import CONFIG_RESOURCES_CHANGED_MAX
 from tidelog.cluster.store import Refused, StoreReply
+from tidelog.handlers import alterations
+from tidelog.handlers.revisions import apply_operations
 
 ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 33, 44
 SET, DELETE, APPEND, SUBTRACT = range(4)
 Operation = tuple[str, int, str | None]
+LONG = ",".join(f"{number}:1" for number in range(8_000))
 
 
 def resource(version: int, kind: int, name: str, *operations: Operation) -> Any:
@@ -89,6 +94,39 @@ def test_lists_are_appended_to_and_subtracted_from(harness: Harness) -> None:
     assert harness.partition("t").log.settings.is_compacted
 
 
+class Word(str):
+    """Counts how often it is compared."""
+
+    compared_count = 0
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Word.compared_count += 1
+        return str.__eq__(self, other)
+
+
+class Words(str):
+    __slots__ = ()
+
+    def split(self, *separator: Any, **options: Any) -> list[Any]:
+        return [Word(part) for part in super().split(*separator, **options)]
+
+
+@pytest.mark.parametrize(("operator", "left_count"), [(APPEND, 3_000), (SUBTRACT, 1_000)])
+def test_a_long_list_is_not_compared_word_by_word_with_another(operator: int, left_count: int) -> None:
+    before = Words(",".join(str(number) for number in range(2_000)))
+    operand = Words(",".join(str(number) for number in range(1_000, 3_000)))
+    Word.compared_count = 0
+    entry = SimpleNamespace(name="cleanup.policy", config_operation=operator, value=operand)
+    found = apply_operations(
+        SimpleNamespace(resource_type=TOPIC, configs=[entry]), {"cleanup.policy": before}
+    )
+    assert isinstance(found, dict)
+    assert found["cleanup.policy"] == ",".join(str(number) for number in range(left_count))
+    assert Word.compared_count <= 10_000
+
+
 def test_validating_changes_nothing(harness: Harness) -> None:
     harness.create_topic("t")
     assert alter(harness, TOPIC, "t", ("retention.ms", SET, "5"), dry=True) == 0
@@ -125,6 +163,17 @@ def test_validating_changes_nothing(harness: Harness) -> None:
         (LOGGER, "1", [("root", 77, "DEBUG")], ErrorCode.invalid_request),
         (LOGGER, "1", [("zoo", SET, "DEBUG")], ErrorCode.invalid_config),
         (LOGGER, "", [("root", SET, "DEBUG")], ErrorCode.invalid_request),
+        (TOPIC, "t", [("cleanup.policy", SET, "compact,")], ErrorCode.invalid_config),
+        (TOPIC, "t", [("retention.ms", SET, "1_000")], ErrorCode.invalid_config),
+        (TOPIC, "t", [("leader.replication.throttled.replicas", SET, LONG)], ErrorCode.invalid_config),
+        (TOPIC, "t", [("leader.replication.throttled.replicas", APPEND, LONG)], ErrorCode.invalid_config),
+        (TOPIC, "t", [(f"key.{number}", DELETE, None) for number in range(1_001)], ErrorCode.invalid_request),
+        (BROKER, "", [("config.providers", SET, LONG)], ErrorCode.invalid_request),
+        (BROKER, "", [("listener.name.a.ssl.key", SET, "x")], ErrorCode.invalid_request),
+        (BROKER, "1", [("max.connections.per.ip.overrides", SET, "nonsense")], ErrorCode.invalid_request),
+        (CLIENT_METRICS, "m", [("metrics", SET, LONG)], ErrorCode.invalid_config),
+        (CLIENT_METRICS, "m", [("metrics", SET, "a,")], ErrorCode.invalid_config),
+        (GROUP, "g", [("share.auto.offset.reset", SET, "x")], ErrorCode.invalid_config),
         (CLIENT_METRICS, "", [("interval.ms", SET, "1000")], ErrorCode.invalid_request),
         (CLIENT_METRICS, "m", [("no.such", SET, "1000")], ErrorCode.invalid_request),
         (CLIENT_METRICS, "m", [("interval.ms", SET, "x")], ErrorCode.invalid_config),
@@ -203,6 +252,63 @@ def test_readers_see_what_waited_for_an_fsync_when_none_is_asked_for_any_more(ha
     alter_all = resource(1, TOPIC, "t", ("flush.messages", DELETE, None))
     harness.send(INCREMENTAL_ALTER_CONFIGS, 1, resources=(alter_all,), validate_only=False)
     assert partition.high_watermark == 1
+
+
+def test_a_bad_level_keeps_the_good_one_back(harness: Harness) -> None:
+    operations: list[Operation] = [("root", SET, "DEBUG"), ("zoo", SET, "INFO")]
+    assert alter(harness, LOGGER, "1", *operations) == ErrorCode.invalid_config
+    assert harness.broker.logger_level == "INFO"
+
+
+def test_the_settings_of_a_listener_are_taken_and_not_kept(harness: Harness) -> None:
+    operations: list[Operation] = [
+        ("listener.name.a.ssl.keystore.location", SET, "f"),
+        ("message.max.bytes", SET, "300"),
+    ]
+    assert alter(harness, BROKER, "1", *operations) == 0
+    assert harness.broker.image.configs["brokers"] == {"1": {"message.max.bytes": "300"}}
+    assert alter(harness, BROKER, "1", operations[0]) == 0
+    assert harness.broker.image.versions["/config/brokers/1"] == 0
+
+
+def alter_groups(harness: Harness, *names: str) -> list[int]:
+    change: Operation = ("share.isolation.level", SET, "read_committed")
+    asked = tuple(resource(1, GROUP, name, change) for name in names)
+    harness.send(INCREMENTAL_ALTER_CONFIGS, 1, resources=asked, validate_only=False)
+    if harness.holds_store:
+        return []
+    answer = harness.answer(INCREMENTAL_ALTER_CONFIGS, 1)
+    return [part.error_code for part in answer.responses]
+
+
+def test_no_more_groups_are_kept_than_there_is_room_for(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alterations, "CONFIG_RESOURCES_MAX", 3)
+    refused = ErrorCode.policy_violation
+    assert alter_groups(harness, "a") == [0]
+    assert alter_groups(harness, "b", "a", "c", "d") == [0, 0, 0, refused]
+    assert alter_groups(harness, "e", "a") == [refused, 0]
+    assert [*harness.broker.image.configs["groups"]] == ["a", "b", "c"]
+
+
+def test_what_the_store_has_not_answered_counts_too(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alterations, "CONFIG_RESOURCES_MAX", 3)
+    harness.holds_store = True
+    alter_groups(harness, "a", "b")
+    alter_groups(harness, "c", "d")
+    assert len(harness.held_requests) == 3
+    harness.release_store()
+    assert [*harness.broker.image.configs["groups"]] == ["a", "b", "c"]
+
+
+def test_a_request_changes_a_thousand_groups_at_most(harness: Harness) -> None:
+    limit = CONFIG_RESOURCES_CHANGED_MAX
+    codes = alter_groups(harness, *(f"g{number}" for number in range(limit + 1)))
+    assert codes == [ErrorCode.policy_violation] * (limit + 1)
+    assert alter_groups(harness, *(f"g{number}" for number in range(limit))) == [0] * limit
 
 
 def test_the_logger_s_level_holds_until_the_broker_stops(harness: Harness) -> None:

@@ -155,11 +155,13 @@ def _parse_dynamic(properties: Mapping[str, str]) -> dict[str, Value]:
 def broker_setting(key: str) -> Setting | None:
     """The row of a broker's key; None for one of a single listener, which is of no use here."""
     row = BROKER_SETTINGS.get(ALIASES.get(key, key))
-    if row is None and key.startswith(_LISTENER_PREFIX) and key.count(".") > 2:
-        return None
-    if row is None:
+    if row is None and not is_of_listener(key):
         raise UnknownSetting(f"{key}: no such setting{nearest_name(key, BROKER_SETTINGS)}")
     return row
+
+
+def is_of_listener(key: str) -> bool:
+    return key.startswith(_LISTENER_PREFIX) and key.count(".") > 2
 
 
 def check_topic_setting(name: str, text: str) -> Value:

@@ -181,6 +181,11 @@ class Broker:
         self._pending[self._tickets] = on_outcome
         self.effects.append(StoreRequest(self._tickets, action))
 
+    @property
+    def pending_count(self) -> int:
+        """Requests that the store has not answered."""
+        return len(self._pending)
+
     def change(self, operations: list[Operation], on_outcome: OnOutcome) -> None:
         """Ask the store for a change; the image has it before `on_outcome` hears that it was done."""
 

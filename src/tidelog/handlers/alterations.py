@@ -9,30 +9,11 @@ if nobody was faster, and in force before the client hears of it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from enum import IntEnum
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidelog.base.config import (
-    BROKER_SETTINGS,
-    CLIENT_METRICS_SETTINGS,
-    GROUP_SETTINGS,
-    TOPIC_SETTINGS,
-    broker_setting,
-    check_topic_settings,
-)
-from tidelog.base.limits import CONFIG_RESOURCES_MAX
-from tidelog.base.setting import (
-    Change,
-    InvalidSetting,
-    Kind,
-    OutOfBounds,
-    Setting,
-    UnknownSetting,
-    nearest_name,
-)
+from tidelog.base.limits import CONFIG_RESOURCES_CHANGED_MAX, CONFIG_RESOURCES_MAX, SETTINGS_CHANGED_MAX
 from tidelog.broker.broker import Broker
-from tidelog.broker.subscriptions import parse_match
 from tidelog.cluster.controller import decide_config, decide_topic_config
 from tidelog.cluster.image import BROKER_CONFIG, CLIENT_METRICS_CONFIG, DEFAULT_BROKER, GROUP_CONFIG
 from tidelog.cluster.store import Done, Operation, Outcome, Refused
@@ -40,6 +21,14 @@ from tidelog.handlers.gathering import Gathering
 from tidelog.handlers.names import name_problem
 from tidelog.handlers.request import MESSAGE_LENGTH_MAX, NO_THROTTLE, Request, Result
 from tidelog.handlers.resources import ROOT_LOGGER, Problem, Resource, node_problem
+from tidelog.handlers.revisions import (
+    ROWS,
+    Config,
+    Operator,
+    apply_operations,
+    values_problem,
+    without_listeners,
+)
 from tidelog.protocol.errors import ErrorCode
 
 INCREMENTAL_ALTER_CONFIGS = 44
@@ -49,29 +38,18 @@ RESOURCE_NAME_LENGTH_MAX = 1_000
 LOGGER_LEVELS = ("DEBUG", "ERROR", "FATAL", "INFO", "TRACE", "WARN")
 _LATE = Problem(ErrorCode.request_timed_out, "The store has not answered in time.")
 _FINE = Problem(ErrorCode.none, "")
-_ROWS: dict[int, dict[str, Setting]] = {
-    Resource.TOPIC: TOPIC_SETTINGS,
-    Resource.BROKER: BROKER_SETTINGS,
-    Resource.GROUP: GROUP_SETTINGS,
-    Resource.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
-}
+_REPEATED = Problem(ErrorCode.invalid_request, "Each resource must appear at most once.")
+_CROWDED = Problem(
+    ErrorCode.policy_violation,
+    f"{CONFIG_RESOURCES_MAX} names of up to {RESOURCE_NAME_LENGTH_MAX} characters are kept, "
+    f"and {CONFIG_RESOURCES_CHANGED_MAX} changed by one request.",
+)
 _KINDS = {
     Resource.BROKER: BROKER_CONFIG,
     Resource.CLIENT_METRICS: CLIENT_METRICS_CONFIG,
     Resource.GROUP: GROUP_CONFIG,
 }
 
-
-class Operator(IntEnum):
-    """What is done to a key."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-Config = dict[str, str]
 # From the present settings of a resource to those asked for.
 Revision = Callable[[Config], Config | Problem]
 
@@ -83,7 +61,7 @@ def handle_incremental_alter_configs(broker: Broker, request: Request) -> Result
     """
 
     def revision_of(resource: Any) -> Revision:
-        return lambda present: _apply(resource, present)
+        return lambda present: apply_operations(resource, present)
 
     return _alter(broker, request, request.decode(), revision_of)
 
@@ -111,9 +89,12 @@ def _alter(broker: Broker, request: Request, asked: Any, revision_of: Callable[[
         return request.respond(throttle_time=NO_THROTTLE, responses=parts)
 
     gathering = Gathering(broker, broker.uptime_ms + ALTER_WAIT_MS, len(resources), _LATE, answer)
+    crowded = {*_crowded_places(broker, resources)}
     for place, resource in enumerate(resources):
-        is_twice = counts[resource.resource_type, resource.resource_name] > 1
-        problem = _repeated() if is_twice else _shape_problem(broker, request, resource)
+        if counts[resource.resource_type, resource.resource_name] > 1:
+            problem: Problem | None = _REPEATED
+        else:
+            problem = _CROWDED if place in crowded else _shape_problem(broker, request, resource)
         if problem is not None:
             gathering.put(place, problem)
         elif resource.resource_type == Resource.BROKER_LOGGER:
@@ -124,8 +105,16 @@ def _alter(broker: Broker, request: Request, asked: Any, revision_of: Callable[[
     return gathering.result()
 
 
-def _repeated() -> Problem:
-    return Problem(ErrorCode.invalid_request, "Each resource must appear at most once.")
+def _crowded_places(broker: Broker, resources: Sequence[Any]) -> list[int]:
+    """Groups and client metrics that this request is too much for: anybody can make up their names."""
+    crowded: list[int] = []
+    for kind in (Resource.GROUP, Resource.CLIENT_METRICS):
+        known = broker.image.configs[_KINDS[kind]]
+        places = [place for place, resource in enumerate(resources) if resource.resource_type == kind]
+        new = [place for place in places if resources[place].resource_name not in known]
+        room = CONFIG_RESOURCES_MAX - len(known) - broker.pending_count  # each may be of a new name
+        crowded += places if len(places) > CONFIG_RESOURCES_CHANGED_MAX else new[max(room, 0) :]
+    return crowded
 
 
 def _part(request: Request, resource: Any, problem: Problem) -> Any:
@@ -141,6 +130,10 @@ def _part(request: Request, resource: Any, problem: Problem) -> Any:
 
 def _shape_problem(broker: Broker, request: Request, resource: Any) -> Problem | None:
     """What is wrong with a resource before any of its values is looked at."""
+    if len(resource.configs) > SETTINGS_CHANGED_MAX:
+        return Problem(
+            ErrorCode.invalid_request, f"At most {SETTINGS_CHANGED_MAX} keys are changed at a time."
+        )
     keys = Counter(entry.name for entry in resource.configs)
     if any(count > 1 for count in keys.values()):
         return Problem(ErrorCode.invalid_request, "Error due to duplicate config keys")
@@ -153,7 +146,7 @@ def _shape_problem(broker: Broker, request: Request, resource: Any) -> Problem |
         return Problem(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
     kind, name = resource.resource_type, resource.resource_name
     is_logger = kind == Resource.BROKER_LOGGER
-    if kind not in _ROWS and not (is_logger and request.api_key == INCREMENTAL_ALTER_CONFIGS):
+    if kind not in ROWS and not (is_logger and request.api_key == INCREMENTAL_ALTER_CONFIGS):
         return Problem(ErrorCode.invalid_request, f"Unknown resource type {kind}")
     if kind == Resource.BROKER and name:
         return node_problem(broker, name, "Node")
@@ -204,23 +197,18 @@ class _Alteration:
             return problem
         kind = _KINDS[Resource(self._kind)]
         present = image.configs[kind].get(name, {})
-        config = self._revise(dict(present))
+        config = self._revise(without_listeners(present))
         if isinstance(config, Problem):
             return config
-        problem = _values_problem(self._kind, bool(self._name), config)
+        problem = values_problem(self._kind, bool(self._name), config)
+        config = without_listeners(config)
         return problem or (decide_config(image, kind, name, config) if config != present else [])
 
     def _name_problem(self) -> Problem | None:
-        """Groups and client metrics have names of their own, and anybody can make one up."""
+        """Groups and client metrics have names of their own."""
         if not self._name:
             return Problem(ErrorCode.invalid_request, "The name of the resource is empty.")
-        known = self._broker.image.configs[_KINDS[Resource(self._kind)]]
-        if len(self._name) > RESOURCE_NAME_LENGTH_MAX or (
-            self._name not in known and len(known) >= CONFIG_RESOURCES_MAX
-        ):
-            limit = f"{CONFIG_RESOURCES_MAX} names of up to {RESOURCE_NAME_LENGTH_MAX} characters are kept."
-            return Problem(ErrorCode.policy_violation, limit)
-        return None
+        return _CROWDED if len(self._name) > RESOURCE_NAME_LENGTH_MAX else None
 
     def _decide_topic(self) -> list[Operation] | Problem:
         if not self._name:
@@ -230,7 +218,7 @@ class _Alteration:
             return Problem(ErrorCode.invalid_topic_exception, wrong)
         topic = self._broker.image.topics.get(self._name)
         config = self._revise(dict(topic.config) if topic else {})
-        problem = config if isinstance(config, Problem) else _values_problem(self._kind, True, config)
+        problem = config if isinstance(config, Problem) else values_problem(self._kind, True, config)
         if problem is not None:
             return problem
         assert not isinstance(config, Problem)
@@ -239,96 +227,29 @@ class _Alteration:
         return decide_topic_config(topic, config) if config != topic.config else []
 
 
-def _apply(resource: Any, present: Config) -> Config | Problem:
-    """The present settings with the operations done to them."""
-    rows = _ROWS[resource.resource_type]
-    for entry in resource.configs:
-        operator, name = entry.config_operation, entry.name
-        if operator == Operator.SET:
-            present[name] = entry.value
-        elif operator == Operator.DELETE:
-            present.pop(name, None)
-        elif operator not in (Operator.APPEND, Operator.SUBTRACT):
-            return Problem(ErrorCode.invalid_request, f"Unknown operations type {operator}")
-        else:
-            row = rows.get(name)
-            if row is None or row.kind is not Kind.LIST or resource.resource_type == Resource.CLIENT_METRICS:
-                verb = Operator(operator).name
-                reason = f"Can't {verb} to key {name} because its type is not LIST."
-                return Problem(ErrorCode.invalid_config, reason)
-            present[name] = _edit_list(
-                present.get(name, row.format(row.default) or ""), operator, entry.value
-            )
-    return present
-
-
-def _edit_list(text: str, operator: int, operand: str) -> str:
-    words = [word for word in text.split(",") if word]
-    for word in operand.split(","):
-        if operator == Operator.SUBTRACT:
-            words = [kept for kept in words if kept != word]
-        elif word not in words:
-            words.append(word)
-    return ",".join(words)
-
-
-def _values_problem(kind: int, is_one_broker: bool, config: Config) -> Problem | None:
-    """The error for settings that cannot stand, by the code that Kafka has for each kind of resource."""
-    try:
-        if kind == Resource.TOPIC:
-            check_topic_settings(config)
-        elif kind == Resource.BROKER:
-            _check_broker(config, is_one_broker)
-        else:
-            _check_rows(_ROWS[kind], config)
-            if kind == Resource.CLIENT_METRICS:
-                parse_match([word for word in config.get("match", "").split(",") if word])
-    except (UnknownSetting, OutOfBounds) as problem:
-        is_strict = kind in (Resource.BROKER, Resource.CLIENT_METRICS)
-        return Problem(ErrorCode.invalid_request if is_strict else ErrorCode.invalid_config, str(problem))
-    except InvalidSetting as problem:
-        return Problem(
-            ErrorCode.invalid_request if kind == Resource.BROKER else ErrorCode.invalid_config, str(problem)
-        )
-    return None
-
-
-def _check_broker(config: Config, is_one_broker: bool) -> None:
-    for key, text in config.items():
-        row = broker_setting(key)
-        if row is None:
-            continue
-        if row.change is Change.NEVER:
-            raise InvalidSetting(f"{key}: read when the broker starts; change it there and restart")
-        if row.change is Change.PER_BROKER and not is_one_broker:
-            raise InvalidSetting(f"{key}: each broker has its own; name one")
-        row.parse(text)
-
-
-def _check_rows(rows: dict[str, Setting], config: Config) -> None:
-    for key, text in config.items():
-        row = rows.get(key)
-        if row is None:
-            raise UnknownSetting(f"{key}: no such setting{nearest_name(key, rows)}")
-        row.parse(text)
-
-
 def _alter_logger(broker: Broker, resource: Any, validate_only: bool) -> Problem:
     """The level of the one logger there is; it holds until the broker stops."""
     for entry in resource.configs:
-        operator, name = entry.config_operation, entry.name
-        if operator not in (Operator.SET, Operator.DELETE):
-            verb = Operator(operator).name if operator in tuple(Operator) else operator
-            reason = f"{verb} operation is not allowed for the BROKER_LOGGER resource"
-            return Problem(ErrorCode.invalid_request, reason)
-        if name != ROOT_LOGGER:
-            return Problem(ErrorCode.invalid_config, f"Logger {name} does not exist!")
-        if operator == Operator.DELETE:
-            reason = "Removing the log level of the root logger is not allowed"
-            return Problem(ErrorCode.invalid_request, reason)
-        if entry.value not in LOGGER_LEVELS:
-            reason = f"{entry.value} is not a log level; there are {', '.join(LOGGER_LEVELS)}"
-            return Problem(ErrorCode.invalid_config, reason)
-        if not validate_only:
-            broker.logger_override = entry.value
+        problem = _level_problem(entry)
+        if problem is not None:
+            return problem
+    for entry in () if validate_only else resource.configs:
+        broker.logger_override = entry.value
     return _FINE
+
+
+def _level_problem(entry: Any) -> Problem | None:
+    operator, name = entry.config_operation, entry.name
+    if operator not in (Operator.SET, Operator.DELETE):
+        verb = Operator(operator).name if operator in tuple(Operator) else operator
+        reason = f"{verb} operation is not allowed for the BROKER_LOGGER resource"
+        return Problem(ErrorCode.invalid_request, reason)
+    if name != ROOT_LOGGER:
+        return Problem(ErrorCode.invalid_config, f"Logger {name} does not exist!")
+    if operator == Operator.DELETE:
+        reason = "Removing the log level of the root logger is not allowed"
+        return Problem(ErrorCode.invalid_request, reason)
+    if entry.value not in LOGGER_LEVELS:
+        reason = f"{entry.value} is not a log level; there are {', '.join(LOGGER_LEVELS)}"
+        return Problem(ErrorCode.invalid_config, reason)
+    return None
