@@ -191,6 +191,16 @@ def test_offsets_are_told_and_records_deleted(
     assert at("earliest") == [f"{topic}:0:7"]
 
 
+def test_the_producers_of_a_partition_are_shown(shell: Shell, writer: Client, topic: str) -> None:
+    writer.produce(topic, PLAIN, idempotent=True)
+    heads, row = shell.run(
+        f"{PACKAGE}.TransactionsCommand", "describe-producers", "--topic", topic, "--partition", "0"
+    )
+    shown = dict(zip(heads.split(), row.split(), strict=True))
+    assert (shown["ProducerEpoch"], shown["LastSequence"]) == ("0", "19")
+    assert shown["CurrentTransactionStartOffset"] == "None"
+
+
 def test_every_api_is_served_up_to_the_version_that_kafka_uses(shell: Shell) -> None:
     first, *lines = shell.run(f"{PACKAGE}.BrokerApiVersionsCommand")
     assert re.search(r"\(id: 1 rack: null isFenced: false\) -> \($", first)
