@@ -82,10 +82,11 @@ def fuzz(target: str, runs: int, seed: int) -> FuzzTally:
             executed = int((_EXECUTED.findall(report) or [b"0"])[-1])
             inputs += executed
             memory_mb = max([memory_mb, *map(int, _MEMORY.findall(report))])
-            crashes += (found := keep_crashes(target, Path(folder)))
+            found = [path for path in keep_crashes(target, Path(folder)) if path not in crashes]
+            crashes += found
             if found or not executed:
                 print(report[-4_000:].decode(errors="replace"), flush=True)
-            if not found:
+            if not found:  # it is done, or an input that it begins with breaks it each time
                 break
         corpus_count = len(list(corpus.iterdir()))
     outcome = "passed" if inputs >= runs and not crashes else "failed"
