@@ -40,6 +40,8 @@ CONNECTIONS = 4
 BATCH = build_batch(10, 100)
 FETCH_BYTES = 1 << 16
 FILES_GONE_SECONDS_MAX = 120.0
+STOP_SECONDS_MAX = 180.0
+START_SECONDS_MAX = 300.0
 METHOD = (
     f"scale: topics of {PARTITIONS_PER_TOPIC} partitions, made and deleted {TOPICS_PER_REQUEST} to a request;"
     f" described by one Metadata of all, median of {DESCRIPTIONS}, and page by page (DescribeTopicPartitions,"
@@ -47,7 +49,8 @@ METHOD = (
     f" {BATCH.record_count} × 100 B to each partition, one to a request, acks=all, over {CONNECTIONS}"
     " connections; read back a topic to a request; each broker goes through all of it once, alone",
     "scale, started again: from the start of the process until metadata has been answered and the end offset"
-    " of every partition, and is what it was; stopped: from SIGTERM to the end of the process",
+    " of every partition, and is what it was; stopped: from SIGTERM to the end of the process; where"
+    " Kafka has no figure, it did not come back in five minutes",
     "scale, bystander: one small request every 2 ms on a connection of its own during the step; its longest"
     " wait is how long the broker served nobody. Open files are what /proc lists, memory is VmRSS",
 )
@@ -64,25 +67,36 @@ class Course:
 
 
 def run(run: Run) -> list[Row]:
-    courses = {peer.name: _go(run, peer) for peer in run.peers}
-    count = run.scale.scale_topic_count * PARTITIONS_PER_TOPIC
+    courses = {peer.name: Course() for peer in run.peers}
+    for peer in run.peers:
+        try:
+            _go(run, peer, courses[peer.name])
+        except (PeerFailed, OSError):
+            if peer.name == "Tidelog":
+                raise  # the other's figures end where it gave up
+    return rows_of(courses, run.scale.scale_topic_count * PARTITIONS_PER_TOPIC)
+
+
+def rows_of(courses: dict[str, Course], partition_count: int) -> list[Row]:
+    longest = max(courses.values(), key=lambda course: len(course.figures))
     rows = []
-    for step, (_, unit) in next(iter(courses.values())).figures.items():
-        samples = {name: Sample(course.figures[step][0]) for name, course in courses.items()}
-        case = f"{count:,} partitions: {step}"
-        rows.append(Row(case, unit, samples.get("Tidelog"), samples.get("Kafka")))
+    for step, (_, unit) in longest.figures.items():
+        known = {
+            n: Sample(course.figures[step][0]) for n, course in courses.items() if step in course.figures
+        }
+        case = f"{partition_count:,} partitions: {step}"
+        rows.append(Row(case, unit, known.get("Tidelog"), known.get("Kafka")))
     return rows
 
 
-def _go(run: Run, peer: Peer) -> Course:
+def _go(run: Run, peer: Peer, course: Course) -> None:
     fleet = Fleet([f"bench-scale-{number:05d}" for number in range(run.scale.scale_topic_count)])
-    course = Course()
     site = peer.prepare(run.directory / f"scale-{peer.name}", {})
     broker = site.spawn()
     try:
         broker.wait_ready()
         _live(fleet, broker, course)
-        course.note("stop", _seconds(broker.stop), "s")
+        course.note("stop", _seconds(lambda: broker.stop(STOP_SECONDS_MAX)), "s")
         broker = _start_again(site, fleet, course, "a clean stop")
         course.note("resident memory after a clean stop", broker.resident_bytes() / 1e6, "MB")
         broker.kill()
@@ -92,8 +106,7 @@ def _go(run: Run, peer: Peer) -> Course:
         course.note("resident memory when deleted", broker.resident_bytes() / 1e6, "MB")
         broker.assert_alive()
     finally:
-        broker.stop()
-    return course
+        broker.kill()
 
 
 def _live(fleet: Fleet, broker: RunningBroker, course: Course) -> None:
@@ -133,7 +146,7 @@ def _start_again(site: Site, fleet: Fleet, course: Course, ending: str) -> Runni
     frames = fleet.offset_frames()
     started = time.perf_counter()
     broker = site.spawn()
-    broker.wait_ready()
+    broker.wait_ready(START_SECONDS_MAX)
     kept = fleet.wait_for_offsets(broker, frames)
     course.note(f"start after {ending}", time.perf_counter() - started, "s")
     if kept != fleet.partition_count * BATCH.record_count:

@@ -84,9 +84,9 @@ class RunningBroker:
     def pid(self) -> int:
         return self._process.pid
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, seconds_max: float = READY_SECONDS_MAX) -> None:
         """Return once the broker lists itself in its metadata."""
-        deadline = time.monotonic() + READY_SECONDS_MAX
+        deadline = time.monotonic() + seconds_max
         while time.monotonic() < deadline:
             self.assert_alive()
             try:
@@ -96,7 +96,7 @@ class RunningBroker:
             except OSError:
                 pass
             time.sleep(POLL_SECONDS)
-        raise PeerFailed(f"{self.name} did not serve within {READY_SECONDS_MAX:.0f} s\n{self._output_tail()}")
+        raise PeerFailed(f"{self.name} did not serve within {seconds_max:.0f} s\n{self._output_tail()}")
 
     def assert_alive(self) -> None:
         if self._process.poll() is not None:
@@ -120,18 +120,20 @@ class RunningBroker:
         """Descriptors of the process itself: files, sockets, pipes."""
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
-    def stop(self) -> None:
+    def stop(self, seconds_max: float = STOP_SECONDS_MAX) -> None:
         """End in good order; by force when that takes too long."""
         if self._process.poll() is not None:
             return
         self.resume()
         self._process.terminate()
         try:
-            self._process.wait(STOP_SECONDS_MAX)
+            self._process.wait(seconds_max)
         except subprocess.TimeoutExpired:
             self.kill()
 
     def kill(self) -> None:
+        if self._process.poll() is not None:
+            return
         for pid in process_tree(self.pid):
             os.kill(pid, signal.SIGKILL)
         self._process.wait()

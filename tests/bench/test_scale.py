@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bench.cases.scale import BATCH, PARTITIONS_PER_TOPIC, Fleet
+from bench.cases.scale import BATCH, PARTITIONS_PER_TOPIC, Course, Fleet, rows_of
 from bench.load.admin import Refused
 from bench.load.bystander import Bystander
 from bench.load.pipeline import BadAnswer
@@ -56,3 +56,15 @@ def test_a_bystander_measures_while_the_block_runs(broker: Any) -> None:
     with Bystander(broker.host, broker.port) as bystander:
         Fleet(TOPICS).create(broker)
     assert bystander.latencies and bystander.worst_ms == max(bystander.latencies) / 1e6
+
+
+def test_steps_that_a_peer_did_not_reach_are_left_empty() -> None:
+    whole, broken = Course(), Course()
+    for step in ("create", "stop"):
+        whole.note(step, 1.5, "s")
+    broken.note("create", 3.0, "s")
+    rows = rows_of({"Tidelog": whole, "Kafka": broken}, 10_000)
+    assert [(row.case, row.ratio) for row in rows] == [
+        ("10,000 partitions: create", 0.5),
+        ("10,000 partitions: stop", None),
+    ]
