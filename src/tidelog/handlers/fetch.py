@@ -124,8 +124,10 @@ class Reading:
         for topic, asked, partition in self._wanted:
             fetched = self._read_one(topic, asked, partition, left)
             size = _size_of(fetched)
-            left -= size
-            self._size += size
+            if size and partition is not None:
+                left -= size
+                self._size += size
+                partition.sent_size += size
             if fetched.error_code:
                 self._has_error = True
             self._found.append((topic, fetched))
@@ -190,8 +192,6 @@ class Reading:
     def encode(self) -> Answer:
         session = self._session
         found = self._found
-        if self._size:
-            self._count_sent()
         if session is not None:
             found = [
                 (topic, fetched)
@@ -208,11 +208,6 @@ class Reading:
         session_id = session.session_id if session is not None else 0
         return encode_fetch(self._version, self._correlation_id, 0, 0, session_id, topics, endpoints)
 
-    def _count_sent(self) -> None:
-        for (_, _, partition), (_, fetched) in zip(self._wanted, self._found, strict=True):
-            if partition is not None:
-                partition.sent_size += _size_of(fetched)
-
     def _note(self, session: FetchSession, topic: TopicKey, fetched: FetchedPartition) -> bool:
         known: SessionPartition | None = session.partitions.get((topic, fetched.index))
         if known is None:
@@ -223,7 +218,10 @@ class Reading:
 
     def release(self) -> None:
         """Let go of the files that a read has pinned and that nobody will send."""
-        for _, fetched in self._found:
+        for place, (_, fetched) in enumerate(self._found):
+            partition = self._wanted[place][2]
+            if partition is not None:
+                partition.sent_size -= _size_of(fetched)
             if isinstance(fetched.records, FileSlice):
                 fetched.records.release()
         self._found = []
