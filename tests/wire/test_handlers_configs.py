@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +12,38 @@ from kio.schema.errors import ErrorCode
 from tests.wire.harness import Harness, parts
 from tidelog.base import limits
 from tidelog.base.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
+from tidelog.cluster.store import Node
 from tidelog.handlers import configs
+from tidelog.protocol.messages import encode_part
 
 DESCRIBE_CONFIGS, LIST_CONFIG_RESOURCES = 32, 74
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 VERSIONS = pytest.mark.parametrize("version", range(1, 5))
 
 
-def describe(harness: Harness, version: int, *asked: Any, synonyms: bool = True, docs: bool = True) -> Any:
+REPLICAS = "leader.replication.throttled.replicas"
+
+
+def resources_of(version: int, *asked: Any) -> tuple[Any, ...]:
     part = parts(DESCRIBE_CONFIGS, version)
-    resources = tuple(
+    return tuple(
         part.DescribeConfigsResource(
             resource_type=kind, resource_name=name, configuration_keys=keys[0] if keys else None
         )
         for kind, name, *keys in asked
     )
+
+
+def described(harness: Harness, version: int, *asked: Any) -> Any:
+    """The answer as it was sent."""
+    values = {"include_synonyms": True, "include_documentation": True}
+    harness.send(DESCRIBE_CONFIGS, version, resources=resources_of(version, *asked), **values)
+    (answer,) = harness.answers()
+    return answer
+
+
+def describe(harness: Harness, version: int, *asked: Any, synonyms: bool = True, docs: bool = True) -> Any:
+    resources = resources_of(version, *asked)
     values = {"resources": resources, "include_synonyms": synonyms, "include_documentation": docs}
     return harness.ask(DESCRIBE_CONFIGS, version, **values).results
 
@@ -121,12 +139,77 @@ def test_topics_that_set_the_same_are_encoded_once_and_told_apart(harness: Harne
     assert found[0].configs == found[2].configs
 
 
-def test_an_answer_has_a_bound(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(configs, "CONFIGS_DESCRIBED_BYTES_MAX", 30_000)
-    assert limits.CONFIGS_DESCRIBED_BYTES_MAX > 30_000
-    results = describe(harness, 4, *[(GROUP, f"g{number}") for number in range(100)])
-    assert results[0].error_code == 0 and results[-1].error_code == ErrorCode.invalid_request
-    assert len(results) == 100
+@VERSIONS
+def test_an_answer_has_a_bound(harness: Harness, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    asked = [(GROUP, f"g{number}") for number in range(100)] + [(GROUP, "g0")] * 100
+    whole = len(described(harness, version, *asked))
+    limit = whole // 4
+    monkeypatch.setattr(configs, "CONFIGS_DESCRIBED_BYTES_MAX", limit)
+    results = describe(harness, version, *asked)
+    codes = [result.error_code for result in results]
+    assert codes == [0] * codes.count(0) + [ErrorCode.invalid_request] * (200 - codes.count(0))
+    assert 0 < codes.count(0) <= 50
+    refusals_size = 200 * 120
+    assert len(described(harness, version, *asked)) <= limit + refusals_size < whole // 2
+    assert limits.CONFIGS_DESCRIBED_BYTES_MAX == 32 * limits.MIB
+
+
+def test_a_row_is_encoded_once_whoever_asks_for_it(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, retention in (("a", "5"), ("b", "6"), ("c", "5")):
+        harness.create_topic(name, 1, retention_ms=retention)
+    encoded: list[str] = []
+
+    def encode(part: Any) -> bytes:
+        encoded.append(part.name)
+        return encode_part(part)
+
+    monkeypatch.setattr(configs, "encode_part", encode)
+    topics = describe(harness, 4, *[(TOPIC, name) for name in ("a", "b", "c", "a")])
+    assert [rows(result)["retention.ms"].value for result in topics] == ["5", "6", "5", "5"]
+    assert sorted(encoded) == sorted([*TOPIC_SETTINGS, "retention.ms"])
+    encoded.clear()
+    found = describe(harness, 4, *[(BROKER, "1", (name, "no.such")) for name in BROKER_SETTINGS])
+    assert [[*rows(result)] for result in found] == [[name] for name in BROKER_SETTINGS]
+    assert encoded == [*BROKER_SETTINGS]
+
+
+def test_a_key_named_twice_is_told_once(harness: Harness) -> None:
+    (result,) = describe(harness, 4, (BROKER, "1", ("node.id", "broker.id", "node.id")))
+    assert [row.name for row in result.configs] == ["node.id", "broker.id"]
+
+
+@VERSIONS
+@pytest.mark.parametrize("kind", [TOPIC, BROKER, LOGGER, GROUP, CLIENT_METRICS])
+def test_a_name_of_any_length_has_an_answer(harness: Harness, version: int, kind: int) -> None:
+    (result,) = describe(harness, version, (kind, "x" * 32_760))
+    assert result.resource_name == "x" * 32_760
+    assert len(result.error_message) <= 1_000
+
+
+@VERSIONS
+def test_what_another_version_took_can_be_described_and_is_left_out(tmp_path: Path, version: int) -> None:
+    harness = Harness(tmp_path)
+    path = f"/topics/{harness.create_topic('t').hex()}"
+    nodes = harness.store._nodes
+    own = {"retention.ms": "-7", "future.key": "1", "segment.ms": "5000", REPLICAS: "1:1," * 20_000}
+    nodes[path] = Node(json.dumps({"name": "t", "config": own}).encode(), 5)
+    for name, config in {
+        "brokers/default": {"log.retention.ms": "-7", "node.id": "5", "no.such": "1", "log.roll.ms": "9"},
+        "groups/g": {"consumer.session.timeout.ms": "x"},
+        "client-metrics/m": {"interval.ms": "x", "metrics": "a" * 40_000},
+    }.items():
+        nodes[f"/config/{name}"] = Node(json.dumps(config).encode(), 0)
+    harness.start()
+    topic, default, broker, group, metrics = describe(
+        harness, version, (TOPIC, "t"), (BROKER, ""), (BROKER, "1"), (GROUP, "g"), (CLIENT_METRICS, "m")
+    )
+    found = {name: (row.value, row.config_source) for name, row in rows(topic).items()}
+    assert (found["retention.ms"], found["segment.ms"]) == (("604800000", 5), ("5000", 1))
+    assert found[REPLICAS] == ("", 5)
+    assert {name: row.value for name, row in rows(default).items()} == {"log.roll.ms": "9"}
+    assert (rows(broker)["node.id"].value, rows(broker)["log.roll.ms"].value) == ("1", "9")
+    assert rows(group)["consumer.session.timeout.ms"].value == "45000"
+    assert rows(metrics)["metrics"].value == "" and rows(metrics)["interval.ms"].value == "300000"
 
 
 @pytest.mark.parametrize("version", [0, 1])

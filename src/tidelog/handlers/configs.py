@@ -1,7 +1,9 @@
 """DescribeConfigs and ListConfigResources: every setting with its value, where that comes from, and why.
 
-A thousand topics are described by one request, and most of them set the same, so what follows a topic's
-name in the answer is encoded once for each set of settings.
+A thousand topics are described by one request, and most of them set the same, so a row of the answer is
+encoded once for each value that a resource has set.
+
+**Invariant:** an answer has a bound, however short the request.
 """
 
 from __future__ import annotations
@@ -11,20 +13,17 @@ from typing import Any
 
 from tidelog.base.limits import CONFIGS_DESCRIBED_BYTES_MAX
 from tidelog.broker.broker import Broker
-from tidelog.cluster.image import CLIENT_METRICS_CONFIG, GROUP_CONFIG
+from tidelog.cluster.image import BROKER_CONFIG, CLIENT_METRICS_CONFIG, DEFAULT_BROKER, GROUP_CONFIG
 from tidelog.handlers.names import name_problem
-from tidelog.handlers.request import Request, Result
+from tidelog.handlers.request import MESSAGE_LENGTH_MAX, Request, Result
 from tidelog.handlers.resources import (
     Entry,
+    Overrides,
     Problem,
     Resource,
-    broker_entries,
-    client_metrics_entries,
-    default_broker_entries,
-    group_entries,
-    logger_entries,
+    entry_of,
     node_problem,
-    topic_entries,
+    setting_names,
 )
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import encode_frame, encode_part
@@ -33,6 +32,7 @@ from tidelog.protocol.wire import INT16, INT32, write_array_length, write_compac
 _ZERO = timedelta(0)
 _KINDS = frozenset(Resource)
 _FLEXIBLE_VERSION = 4
+_FINE = Problem(ErrorCode.none, "")
 _MALFORMED = Problem(ErrorCode.invalid_request, "The request names a type of resource that there is not.")
 _TOO_MUCH = Problem(ErrorCode.invalid_request, "The answer is too large; ask for fewer resources at a time.")
 
@@ -60,58 +60,53 @@ class _Description:
         self._has_synonyms = asked.include_synonyms
         self._has_meaning = getattr(asked, "include_documentation", False)
         self._is_flexible = request.version >= _FLEXIBLE_VERSION
-        self._encoded: dict[tuple[object, ...], bytes] = {}
+        self._rows: dict[tuple[int, str, str | None], bytes] = {}
         self._body = bytearray()
-        self._nothing = self._encode([])
+        self._is_full = False
 
     def add(self, resource: Any, problem: Problem | None) -> None:
-        if problem is None and len(self._body) > CONFIGS_DESCRIBED_BYTES_MAX:
+        if problem is None and self._is_full:
             problem = _TOO_MUCH
         found = self._settings_of(resource) if problem is None else problem
+        if not isinstance(found, Problem) and len(self._body) + len(found) > CONFIGS_DESCRIBED_BYTES_MAX:
+            self._is_full, found = True, _TOO_MUCH
         if isinstance(found, Problem):
-            self._put(resource, found, self._nothing)
+            self._put(resource, found, self._encode([]))
         else:
-            self._put(resource, Problem(ErrorCode.none, ""), found)
+            self._put(resource, _FINE, found)
 
     def _put(self, resource: Any, problem: Problem, settings: bytes) -> None:
         write = write_compact_string if self._is_flexible else write_string
         body = self._body
         body += INT16.pack(problem.error)
-        write(body, problem.message)
+        write(body, problem.message[:MESSAGE_LENGTH_MAX])
         body += resource.resource_type.to_bytes(1, "big", signed=True)
         write(body, resource.resource_name)
         body += settings
 
     def _settings_of(self, resource: Any) -> bytes | Problem:
-        overrides = _overrides(self._broker, resource.resource_type, resource.resource_name)
+        kind = resource.resource_type
+        overrides = _overrides(self._broker, kind, resource.resource_name)
         if isinstance(overrides, Problem):
             return overrides
-        wanted = resource.configuration_keys or None
-        is_default = resource.resource_type == Resource.BROKER and not resource.resource_name
-        key = (resource.resource_type, is_default, tuple(sorted(overrides.items())), wanted)
-        found = self._encoded.get(key)
+        names, wanted = setting_names(kind, resource.resource_name, overrides), resource.configuration_keys
+        chosen = [name for name in dict.fromkeys(wanted) if name in names] if wanted else names
+        return self._encode([self._row(kind, name, overrides.get(name)) for name in chosen])
+
+    def _encode(self, rows: list[bytes]) -> bytes:
+        """All of a result that follows the resource's name."""
+        count = bytearray()
+        write_array_length(count, len(rows), self._is_flexible)
+        return b"".join((count, *rows, b"\x00" if self._is_flexible else b""))
+
+    def _row(self, kind: int, name: str, own: str | None) -> bytes:
+        found = self._rows.get((kind, name, own))
         if found is None:
-            entries = _entries(self._broker, resource.resource_type, is_default, overrides)
-            names = None if wanted is None else frozenset(wanted)
-            chosen = [entry for entry in entries if names is None or entry.name in names]
-            found = self._encoded[key] = self._encode(chosen)
+            row = self._result(entry_of(self._broker, kind, name, own))
+            found = self._rows[kind, name, own] = encode_part(row)
         return found
 
-    def _encode(self, entries: list[Entry]) -> bytes:
-        """All of a result that follows the resource's name."""
-        request = self._request
-        result = request.make(
-            "DescribeConfigsResult",
-            error_code=ErrorCode.none,
-            error_message="",
-            resource_type=0,
-            resource_name="",
-            configs=tuple(self._row(entry) for entry in entries),
-        )
-        head_size = 2 + 1 + 1 + 1 if self._is_flexible else 2 + 2 + 1 + 2
-        return encode_part(result)[head_size:]
-
-    def _row(self, entry: Entry) -> Any:
+    def _result(self, entry: Entry) -> Any:
         request = self._request
         synonyms = tuple(
             request.make(
@@ -138,7 +133,7 @@ class _Description:
         return encode_frame(self._request.correlation_id, self._is_flexible, head, self._body, tail)
 
 
-def _overrides(broker: Broker, kind: int, name: str) -> dict[str, str] | Problem:
+def _overrides(broker: Broker, kind: int, name: str) -> Overrides | Problem:
     """What the resource itself has set, or why it cannot be described."""
     if kind == Resource.TOPIC:
         wrong = name_problem(name)
@@ -146,8 +141,10 @@ def _overrides(broker: Broker, kind: int, name: str) -> dict[str, str] | Problem
             return Problem(ErrorCode.invalid_topic_exception, wrong)
         topic = broker.image.topics.get(name)
         return topic.config if topic else Problem(ErrorCode.unknown_topic_or_partition, "")
+    if kind == Resource.BROKER and not name:
+        return broker.image.configs[BROKER_CONFIG].get(DEFAULT_BROKER, {})
     if kind == Resource.BROKER:
-        return (node_problem(broker, name, "Broker") if name else None) or {}
+        return node_problem(broker, name, "Broker") or {}
     if not name:
         what = {Resource.BROKER_LOGGER: "Broker id", Resource.GROUP: "Group name"}
         subject = what.get(Resource(kind), "Client metrics subscription name")
@@ -156,20 +153,6 @@ def _overrides(broker: Broker, kind: int, name: str) -> dict[str, str] | Problem
         return node_problem(broker, name, "Broker") or {}
     configs = broker.image.configs[GROUP_CONFIG if kind == Resource.GROUP else CLIENT_METRICS_CONFIG]
     return configs.get(name, {})
-
-
-def _entries(broker: Broker, kind: int, is_default: bool, overrides: dict[str, str]) -> list[Entry]:
-    match kind:
-        case Resource.TOPIC:
-            return list(topic_entries(broker, overrides))
-        case Resource.BROKER:
-            return list(default_broker_entries(broker) if is_default else broker_entries(broker))
-        case Resource.BROKER_LOGGER:
-            return list(logger_entries(broker))
-        case Resource.GROUP:
-            return list(group_entries(broker, overrides))
-        case _:
-            return list(client_metrics_entries(overrides))
 
 
 def handle_list_config_resources(broker: Broker, request: Request) -> Result:
