@@ -10,8 +10,9 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from tidelog.base.config import check_topic_settings
+from tidelog.base.config import Source, check_topic_settings
 from tidelog.base.limits import PARTITIONS_CREATED_MAX
+from tidelog.base.resource_rows import TOPIC_FALLBACKS
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
@@ -19,7 +20,7 @@ from tidelog.cluster.placement import place
 from tidelog.cluster.store import Done, Outcome, Refused
 from tidelog.handlers.names import clashing_name, is_internal, name_problem
 from tidelog.handlers.request import Outstanding, Request, Result
-from tidelog.handlers.resources import topic_entries
+from tidelog.handlers.resources import Entry, topic_entries
 from tidelog.handlers.uuids import to_bytes, to_uuid
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import encode_array, encode_frame, encode_part
@@ -244,11 +245,20 @@ def _configs(broker: Broker, request: Request, plan: Plan) -> tuple[Any, ...]:
             name=entry.name,
             value=plan.config.get(entry.name, entry.text),
             read_only=entry.is_read_only,
-            config_source=entry.source.value,
+            config_source=_source(broker, entry).value,
             is_sensitive=entry.is_secret,
         )
         for entry in topic_entries(broker, plan.config)
     )
+
+
+def _source(broker: Broker, entry: Entry) -> Source:
+    """Where the value comes from; unlike in DescribeConfigs, a coarser setting of the broker's counts."""
+    if entry.source is Source.DEFAULT:
+        for name, _ in TOPIC_FALLBACKS.get(entry.name, ()):
+            if broker.settings.is_set(name):
+                return broker.settings.synonyms(name)[0].source
+    return entry.source
 
 
 _TWICE = Problem(ErrorCode.invalid_request, "Duplicate topic.")
