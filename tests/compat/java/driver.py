@@ -90,6 +90,7 @@ class Java:
     @contextmanager
     def producer(self, settings: Mapping[str, str] | None = None) -> Iterator[Producer]:
         roomy = {"max.request.size": str(64 << 20), "buffer.memory": str(64 << 20)}
+        roomy |= {"request.timeout.ms": "15000", "delivery.timeout.ms": "60000"}
         chosen = {"bootstrap.servers": self.bootstrap} | roomy | dict(settings or {})
         handle = self.jvm.call("producer.open", settings=chosen)
         try:

@@ -17,8 +17,8 @@ import org.apache.kafka.common.protocol.Errors;
 /**
  * One JVM for many calls: a line of JSON in, a line of JSON out, one call at a time.
  *
- * <p>A call is {@code {"call": name, ...arguments}}; its answer is {@code {"result": ...}},
- * {@code {"refused": Kafka's error code, "said": ...}} or {@code {"failed": stack trace}}.
+ * <p>A call is {@code {"number": n, "call": name, ...arguments}}; its answer has the number and {@code "result"},
+ * {@code "refused"} (Kafka's error code) and {@code "said"}, or {@code "failed"} (a stack trace).
  * The names are in {@link Clients}, {@link Operations} and {@link Tools}; `tests/compat/java/jvm.py` is the other end.
  */
 public final class Driver {
@@ -45,6 +45,7 @@ public final class Driver {
 
     private static Map<String, Object> answer(Map<String, Call> calls, JsonNode asked) {
         Map<String, Object> answer = new HashMap<>();
+        answer.put("number", asked.get("number").asInt());
         try {
             answer.put("result", calls.get(asked.get("call").asText()).on(asked));
         } catch (Exception failure) {
