@@ -202,6 +202,12 @@ def rewrite(change: Callable[[bytes], bytes]) -> Damage:
         (".index", rewrite(lambda data: data[:7] + b"\x07" + data[8:]), "is inside a batch", "by the first"),
         (".index", rewrite(lambda data: data[8:16] + data[:8]), "does not follow", "by the first read"),
         (".index", rewrite(lambda data: data + b"\x00\x00\xff\xff" * 2), "behind the log's end", "made anew"),
+        (
+            ".index",
+            rewrite(lambda data: bytes((0, 0, 0, 1)) + data[4:]),
+            "ends with offset 1",
+            "by the first",
+        ),
         (".index", Path.unlink, "missing", "made anew"),
         (".timeindex", rewrite(lambda data: data[:-3]), "the last entry is cut off", "made anew"),
         (".timeindex", rewrite(lambda data: data[:-12]), "greatest timestamp", "remove it"),

@@ -107,6 +107,7 @@ class OffsetEntries(_Entries):
 
     def skip(self, position: int) -> None:
         """There is a bad batch; an entry for it can be as right as any."""
+        self._awaited = None
         if self._current is not None and self._current[1] == position:
             self._advance()
 
@@ -115,8 +116,6 @@ class OffsetEntries(_Entries):
         offset, position = self._base_offset + self._current[0], self._current[1]
         if position < batch.position:
             self._fail(f"position {position} of the log is inside a batch")
-        elif offset < batch.header.base_offset:
-            self._fail(f"offset {offset} lies before position {position} of the log")
         else:
             self._awaited = offset
             self._advance()
