@@ -156,6 +156,12 @@ def test_a_misspelt_name_is_answered_with_what_was_meant(name: str, meant: str) 
     assert nearest_name(name, BROKER_SETTINGS) == f"; did you mean {meant}?"
 
 
+def test_a_name_that_is_too_long_is_not_looked_up() -> None:
+    known = ["a" * 101]
+    assert nearest_name("a" * 100, known) == f"; did you mean {known[0]}?"
+    assert nearest_name("a" * 102, known) == ""
+
+
 @pytest.mark.parametrize("name", ["", "zoo", "log", "log.retention.ms" * 10])
 def test_a_name_that_is_far_from_all_is_not_guessed(name: str) -> None:
     assert nearest_name(name, BROKER_SETTINGS) == ""

@@ -255,7 +255,7 @@ def test_readers_see_what_waited_for_an_fsync_when_none_is_asked_for_any_more(ha
 
 
 def test_a_bad_level_keeps_the_good_one_back(harness: Harness) -> None:
-    operations: list[Operation] = [("root", SET, "DEBUG"), ("zoo", SET, "INFO")]
+    operations: list[Operation] = [("root", SET, "DEBUG"), ("zoo", SET, "WARN")]
     assert alter(harness, LOGGER, "1", *operations) == ErrorCode.invalid_config
     assert harness.broker.logger_level == "INFO"
 
