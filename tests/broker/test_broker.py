@@ -159,3 +159,10 @@ def test_a_disk_error_takes_a_directory_offline() -> None:
     assert directory.failure is not None and node.broker.has_failed
     number = node.produce()
     assert node.take_answers()[number].error_code == ErrorCode.kafka_storage_error
+
+
+def test_no_id_begins_with_a_dash() -> None:
+    broker = BrokerOnDisk().broker
+    given = iter([b"\xf8" + bytes(15), b"\xfb" + bytes(15), b"\x01" * 16])
+    broker.entropy = lambda size: next(given)
+    assert broker.new_id() == b"\x01" * 16

@@ -127,7 +127,7 @@ class Broker:
         unknown = unknown_level(self.image)
         if unknown is not None:
             raise StoreFailed(unknown)
-        operations = controller.decide_first_start(self.image, self.entropy(16))
+        operations = controller.decide_first_start(self.image, self.new_id())
         if operations:
             self.change(operations, self._on_first_start)
         else:
@@ -245,10 +245,16 @@ class Broker:
 
     # Topics.
 
+    def new_id(self) -> bytes:
+        """A random id whose text no command line takes for an option, as Kafka has it."""
+        while controller.encode_id(found := self.entropy(16)).startswith("-"):
+            pass
+        return found
+
     def create_topic(
         self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome
     ) -> None:
-        topic_id = self.entropy(16)
+        topic_id = self.new_id()
         operations = controller.decide_topic(name, topic_id, config, assignment)
 
         def on_created(outcome: Outcome) -> None:
