@@ -51,6 +51,7 @@ POOLS: dict[str, Pool] = {
     "resource_types": (2, 4, 8, 16, 32, 0, 1, 99, -1),
     "configuration_keys": SETTINGS,
     "value": (*TEXTS, None),
+    "config_operation": (0, 1, 2, 3),
     "path": ("/nowhere", "", "relative"),
     "feature": ("no.such.feature", ""),
     "records": (batch(1), batch(2, codec=1), altered(batch(1), crc=1), altered(batch(2), magic=1), b"", b"x"),

@@ -17,7 +17,7 @@ from tests.differential.generated import requests
 from tests.differential.hostile import hostile_frames
 from tests.differential.pair import Pair
 from tests.differential.scenarios import SCENARIOS
-from tests.soak import is_soak
+from tests.soak import Tally, is_soak, record
 
 
 def api_name(api_key: int) -> str:
@@ -25,7 +25,7 @@ def api_name(api_key: int) -> str:
 
 
 EACH_API = pytest.mark.parametrize("api_key", SCENARIOS, ids=api_name)
-EXAMPLES = 2_000 if is_soak() else 25
+EXAMPLES, SOAK_EXAMPLES = 25, 2_000
 HOSTILE_SECONDS_MAX = 2.0
 
 
@@ -60,17 +60,20 @@ def test_hostile_frames_end_as_with_kafka(pair: Pair) -> None:
     pair.verdict()
 
 
-@pytest.mark.soak
 @EACH_API
 def test_generated_requests_are_answered_as_by_kafka(pair: Pair, api_key: int, drawn_seed: int) -> None:
-    versions = versions_of(pair, api_key)
+    ask_generated(pair, api_key, versions_of(pair, api_key), drawn_seed, EXAMPLES)
+    pair.verdict()
+
+
+def ask_generated(pair: Pair, api_key: int, versions: range, drawn_seed: int, count: int) -> None:
     drawn = st.sampled_from(versions).flatmap(
         lambda version: st.tuples(st.just(version), requests(api_key, version))
     )
 
     @seed(drawn_seed)
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=count,
         phases=[Phase.generate],  # the brokers' state moves on: nothing can be tried again
         database=None,
         deadline=None,
@@ -82,7 +85,20 @@ def test_generated_requests_are_answered_as_by_kafka(pair: Pair, api_key: int, d
         pair.ask("generated", api_key, version, entity)
 
     ask()
-    pair.verdict()
+
+
+@pytest.mark.soak
+def test_many_generated_requests_are_answered_as_by_kafka(pair: Pair, drawn_seed: int) -> None:
+    """Of every API in turn; in a soak, thousands."""
+    outcome = "failed"
+    before = pair.asked_count
+    try:
+        for api_key, versions in pair.served_by_both().items():
+            ask_generated(pair, api_key, versions, drawn_seed + 1, SOAK_EXAMPLES if is_soak() else 2)
+        pair.verdict()
+        outcome = f"passed: {pair.asked_count - before:,} requests"
+    finally:
+        record("generated requests beside Kafka's", Tally(outcome, 0, 0, 0, 0, drawn_seed))
 
 
 def test_every_accepted_difference_is_still_there(pair: Pair, request: pytest.FixtureRequest) -> None:

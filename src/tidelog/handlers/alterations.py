@@ -193,19 +193,19 @@ class _Alteration:
         name = self._name
         if self._kind == Resource.BROKER:
             name = str(self._broker.node_id) if name else DEFAULT_BROKER
-        elif problem := self._name_problem():
-            return problem
         kind = _KINDS[Resource(self._kind)]
         present = image.configs[kind].get(name, {})
         config = self._revise(without_listeners(present))
         if isinstance(config, Problem):
             return config
-        problem = values_problem(self._kind, bool(self._name), config)
+        problem = self._name_problem() or values_problem(self._kind, bool(self._name), config)
         config = without_listeners(config)
         return problem or (decide_config(image, kind, name, config) if config != present else [])
 
     def _name_problem(self) -> Problem | None:
         """Groups and client metrics have names of their own."""
+        if self._kind == Resource.BROKER:
+            return None
         if not self._name:
             return Problem(ErrorCode.invalid_request, "The name of the resource is empty.")
         return _CROWDED if len(self._name) > RESOURCE_NAME_LENGTH_MAX else None

@@ -130,7 +130,7 @@ def incremental_alter_configs(case: Case) -> None:
     own = case.pair.create_topic(case.fresh("changed"), flush_ms="1000")
     say = Alteration(case, SET)
     _either_way(say, own)
-    for operation in (DELETE, APPEND, SUBTRACT, 4, -1):
+    for operation in (DELETE, APPEND, SUBTRACT):
         for key, value in (
             ("retention.ms", "1000"),
             ("retention.ms", None),
@@ -144,6 +144,8 @@ def incremental_alter_configs(case: Case) -> None:
         ):
             changed = say.resource(TOPIC, own, (key, value), operation=operation)
             say.ask(f"operation {operation} of {key} by {value}", changed)
+    if case.version >= 1:  # Kafka's controller falls over such a request, and is gone for seconds
+        say.ask("operation 4", say.resource(TOPIC, own, ("retention.ms", "1"), operation=4))
     for operation, key, value in (
         (SET, "retention.ms", "1000"),
         (APPEND, "cleanup.policy", "compact"),

@@ -322,10 +322,10 @@ def _sessions(case: Case) -> None:
         _fetch(
             case, f"session {session_id}, epoch {epoch}", (0, 0), session_id=session_id, session_epoch=epoch
         )
-    placeholder = SESSION_ID + case.version
+    session_id = SESSION_ID + case.version
     opened = case.ask("a new session", **_fetch_values(case, (0, 6), (1, 1), topic=ORDERS, session_epoch=0))
-    case.pair.know_session(placeholder, *(answer.session_id for answer in opened))
-    within: dict[str, Any] = {"session_id": placeholder}
+    case.pair.know_session(session_id, *(answer.session_id for answer in opened))
+    within: dict[str, Any] = {"session_id": session_id}
     case.ask("no news", **_fetch_values(case, session_epoch=1, **within))
     case.ask("another offset", **_fetch_values(case, (0, 0), topic=ORDERS, session_epoch=2, **within))
     case.ask("the same again", **_fetch_values(case, session_epoch=3, **within))
