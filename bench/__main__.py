@@ -28,11 +28,11 @@ CASES: dict[str, tuple[Case, Sequence[str]]] = {
     "throughput": (throughput.run, throughput.METHOD),
     "small": (small.run, small.METHOD),
     "latency": (latency.run, latency.METHOD),
-    "load": (load.run, load.METHOD),
     "clients": (clients.run, clients.METHOD),
     "memory": (memory.run, memory.METHOD),
     "start": (start.run, start.METHOD),
     "opening": (opening.run, opening.METHOD),
+    "load": (load.run, load.METHOD),
     "scale": (scale.run, scale.METHOD),
     "growth": (growth.run, growth.METHOD),
 }
