@@ -16,7 +16,7 @@ from tidelog.testing.process import BrokerProcess
 
 _LOOK = """
 import sys
-import tidelog.server.serve as server
+import tidelog.server.foreground as server
 server.run = lambda properties: 0
 from tidelog.cli.main import main
 code = main(["serve", "-o", "node.id=3"])
