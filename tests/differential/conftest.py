@@ -28,7 +28,6 @@ SETTINGS = KAFKA_SETTINGS | {
     "transaction.state.log.num.partitions": "1",
 }
 SAMPLE_SEED = 1
-UNKNOWN_HERE = ("log.initial.task.delay.ms",)
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +49,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     except PeerMissing as missing:
         pytest.skip(str(missing))
     site = kafka.prepare(homes["kafka"], SETTINGS | {"log.dirs": log_dirs["kafka"]})
-    known = {key: value for key, value in SETTINGS.items() if key not in UNKNOWN_HERE}
-    broker = BrokerProcess(homes["tidelog"], known | {"log.dirs": log_dirs["tidelog"]})
+    broker = BrokerProcess(homes["tidelog"], SETTINGS | {"log.dirs": log_dirs["tidelog"]})
     with running_kafka(site) as bootstrap, broker:
         kafka_port = int(bootstrap.rpartition(":")[2])
         directories = {name: str(home).encode() for name, home in homes.items()}

@@ -10,9 +10,19 @@ from collections.abc import Iterator
 from struct import pack
 from typing import NamedTuple
 
-from tests.differential.entities import CLIENT_ID, CORRELATION_ID, frame_of, framed, request
+from tests.differential.entities import (
+    CLIENT_ID,
+    CORRELATION_ID,
+    frame_of,
+    framed,
+    milliseconds,
+    parts,
+    request,
+)
+from tests.differential.scenarios.records import altered
+from tests.differential.world import SCRATCH, batch
 
-API_VERSIONS, PRODUCE = 18, 0
+API_VERSIONS, PRODUCE, PRODUCE_VERSION = 18, 0, 12
 UNKNOWN_KEYS = (4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 93, 999, 32_767, -1)
 FRAME_SIZES = (-1, 0, 1, 7, -(2**31), 2**31 - 1, 104_857_601)
 
@@ -45,6 +55,7 @@ def hostile_frames(served: dict[int, range]) -> Iterator[Hostile]:
         data = pack(">i", size) + bytes(8)
         yield Hostile(f"a frame of {size} bytes", API_VERSIONS, 0, data, is_whole=False)
     yield from _of_the_handshake()
+    yield from _of_produce()
 
 
 def _of_one_version(api_key: int, version: int) -> Iterator[Hostile]:
@@ -81,3 +92,18 @@ def _of_the_handshake() -> Iterator[Hostile]:
     ):
         yield Hostile(f"the protocol of {text[:3]!r}", API_VERSIONS, 0, text, is_whole=False)
     yield Hostile("nothing at all", API_VERSIONS, 0, b"", is_whole=False)
+
+
+def _of_produce() -> Iterator[Hostile]:
+    """Without records, and without a wish for an answer: which only the end of the connection can be."""
+    for what, acks, index, records in (
+        ("null for records", -1, 0, None),
+        ("acks=0, a wrong checksum", 0, 0, bytes(altered(batch(1), crc=1))),
+        ("acks=0, no such partition", 0, 99, bytes(batch(1))),
+    ):
+        part = parts(PRODUCE, PRODUCE_VERSION)
+        row = part.PartitionProduceData(index=index, records=records)
+        data = (part.TopicProduceData(name=SCRATCH, partition_data=(row,)),)
+        values = {"acks": acks, "timeout": milliseconds(1_000), "topic_data": data}
+        entity = request(PRODUCE, PRODUCE_VERSION, **values)
+        yield Hostile(what, PRODUCE, PRODUCE_VERSION, frame_of(PRODUCE, PRODUCE_VERSION, entity))

@@ -24,6 +24,7 @@ _THREADS: tuple[Row, ...] = (
     ("log.cleaner.io.buffer.load.factor", _D, "0.9", True),
     ("log.cleaner.io.buffer.size", _I, "524288", True),
     ("log.cleaner.threads", _I, "1", True),
+    ("log.initial.task.delay.ms", _L, "30000"),
     ("num.io.threads", _I, "8", True),
     ("num.network.threads", _I, "3", True),
     ("num.recovery.threads.per.data.dir", _I, "2", True),
