@@ -188,6 +188,12 @@ ACCEPTED: tuple[Accepted, ...] = (
             difference.tidelog == MISSING and re.search(r"[\[,]__", difference.place) is not None
         ),
     ),
+    Accepted(
+        r"Metadata",
+        r"topics\[\](\..*)?",
+        "Kafka says that a topic is unknown and creates it; Tidelog's answer waits until it is there.",
+        in_scenarios("an unknown one, to be created"),
+    ),
     # Settings.
     Accepted(
         r"DescribeConfigs",
@@ -240,5 +246,11 @@ ACCEPTED: tuple[Accepted, ...] = (
         r"",
         "Kafka never answers a produce request without records; Tidelog says what is wrong with it.",
         lambda difference: difference.scenario == "null for records" and difference.kafka == "no answer",
+    ),
+    Accepted(
+        r".*",
+        r"",
+        "Kafka takes text that is no UTF-8, and any byte for true; Tidelog closes, and never guesses.",
+        lambda difference: difference.scenario == "damaged" and difference.tidelog == "closed",
     ),
 )

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from struct import pack
 from typing import NamedTuple
 
+from hypothesis import strategies as st
+
 from tests.differential.entities import (
     CLIENT_ID,
     CORRELATION_ID,
@@ -19,12 +21,17 @@ from tests.differential.entities import (
     parts,
     request,
 )
+from tests.differential.generated import requests
 from tests.differential.scenarios.records import altered
 from tests.differential.world import SCRATCH, batch
 
 API_VERSIONS, PRODUCE, PRODUCE_VERSION = 18, 0, 12
 UNKNOWN_KEYS = (4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82, 93, 999, 32_767, -1)
 FRAME_SIZES = (-1, 0, 1, 7, -(2**31), 2**31 - 1, 104_857_601)
+
+
+# Of these a wrong byte changes nothing but the answer.
+READING = (3, 10, 18, 23, 29, 32, 35, 46, 48, 50, 60, 61, 74)
 
 
 class Hostile(NamedTuple):
@@ -107,3 +114,19 @@ def _of_produce() -> Iterator[Hostile]:
         values = {"acks": acks, "timeout": milliseconds(1_000), "topic_data": data}
         entity = request(PRODUCE, PRODUCE_VERSION, **values)
         yield Hostile(what, PRODUCE, PRODUCE_VERSION, frame_of(PRODUCE, PRODUCE_VERSION, entity))
+
+
+def damaged_frames(api_key: int, version: int) -> st.SearchStrategy[bytes]:
+    """Requests of which some bytes behind the header are others."""
+    head_size = 4 + len(header(api_key, version)) + 1
+    whole = requests(api_key, version).map(lambda entity: frame_of(api_key, version, entity))
+    damage = st.lists(st.tuples(st.integers(head_size, 200), st.integers(0, 255)), min_size=1, max_size=3)
+    return st.tuples(whole, damage).map(lambda drawn: _damaged(*drawn))
+
+
+def _damaged(frame: bytes, damage: list[tuple[int, int]]) -> bytes:
+    changed = bytearray(frame)
+    for position, byte in damage:
+        if position < len(changed):
+            changed[position] = byte
+    return bytes(changed)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.differential.accepted import ACCEPTED
 from tests.differential.case import Case
 from tests.differential.generated import requests
-from tests.differential.hostile import hostile_frames
+from tests.differential.hostile import READING, damaged_frames, hostile_frames
 from tests.differential.pair import Pair
 from tests.differential.scenarios import SCENARIOS
 from tests.soak import Tally, is_soak, record
@@ -27,6 +27,13 @@ def api_name(api_key: int) -> str:
 EACH_API = pytest.mark.parametrize("api_key", SCENARIOS, ids=api_name)
 EXAMPLES, SOAK_EXAMPLES = 25, 2_000
 HOSTILE_SECONDS_MAX = 2.0
+GENERATE = settings(
+    max_examples=EXAMPLES,
+    phases=[Phase.generate],  # the brokers' state moves on: nothing can be tried again
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 def versions_of(pair: Pair, api_key: int) -> range:
@@ -60,6 +67,25 @@ def test_hostile_frames_end_as_with_kafka(pair: Pair) -> None:
     pair.verdict()
 
 
+@pytest.mark.parametrize("api_key", READING, ids=api_name)
+def test_damaged_requests_end_as_with_kafka(pair: Pair, api_key: int, drawn_seed: int) -> None:
+    versions = versions_of(pair, api_key)
+    drawn = st.sampled_from(versions).flatmap(
+        lambda version: st.tuples(st.just(version), damaged_frames(api_key, version))
+    )
+
+    @seed(drawn_seed)
+    @GENERATE
+    @given(drawn)
+    def ask(asked: tuple[int, bytes]) -> None:
+        version, frame = asked
+        replies = pair.exchange(frame, HOSTILE_SECONDS_MAX)
+        pair.compare("damaged", api_key, version, replies, frame.hex())
+
+    ask()
+    pair.verdict()
+
+
 @EACH_API
 def test_generated_requests_are_answered_as_by_kafka(pair: Pair, api_key: int, drawn_seed: int) -> None:
     ask_generated(pair, api_key, versions_of(pair, api_key), drawn_seed, EXAMPLES)
@@ -72,13 +98,7 @@ def ask_generated(pair: Pair, api_key: int, versions: range, drawn_seed: int, co
     )
 
     @seed(drawn_seed)
-    @settings(
-        max_examples=count,
-        phases=[Phase.generate],  # the brokers' state moves on: nothing can be tried again
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
+    @settings(GENERATE, max_examples=count)
     @given(drawn)
     def ask(asked: tuple[int, Any]) -> None:
         version, entity = asked

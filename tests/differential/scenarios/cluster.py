@@ -30,6 +30,10 @@ def metadata(case: Case) -> None:
     for name in BAD_NAMES:
         ask(f"the name {name[:20]!r}, to be created", name, allow_auto_topic_creation=True)
     ask("a name that collides", "small_batches", allow_auto_topic_creation=True)
+    new = case.fresh("asked-for")
+    ask("an unknown one, to be created", new, allow_auto_topic_creation=True)
+    case.pair.settle(new, 2)
+    ask("one that asking has created", new)
     if case.version >= 8:
         asked = {"include_cluster_authorized_operations": True, "include_topic_authorized_operations": True}
         ask("what I may do", ORDERS, **asked)
