@@ -47,7 +47,6 @@ OTHER_SETTINGS = frozenset(
     {
         "allow.insecure.listeners",
         "broker.id",
-        "controller.listener.names",
         "controller.quorum.voters",
         "listener.security.protocol.map",
         "listeners",
@@ -60,7 +59,6 @@ OTHER_SETTINGS = frozenset(
         "operator.log.level",
         "principal.builder.class",
         "probe.listener",
-        "process.roles",
         "producer.id.expiration.check.interval.ms",
         "remote.log.metadata.manager.class.name",
         "sasl.oauthbearer.jwt.retriever.class",

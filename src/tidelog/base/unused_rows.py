@@ -48,7 +48,7 @@ _QUORUM: tuple[Row, ...] = (
     ("broker.heartbeat.interval.ms", _I, "2000"),
     ("broker.session.timeout.ms", _I, "9000"),
     ("controlled.shutdown.enable", _B, "true"),
-    ("controller.listener.names", _LIST, ""),
+    ("controller.listener.names", _LIST, None),
     ("controller.quorum.append.linger.ms", _I, "25"),
     ("controller.quorum.auto.join.enable", _B, "false"),
     ("controller.quorum.bootstrap.servers", _LIST, ""),
@@ -73,7 +73,7 @@ _QUORUM: tuple[Row, ...] = (
     ("metadata.max.idle.interval.ms", _I, "500"),
     ("metadata.max.retention.bytes", _L, "104857600"),
     ("metadata.max.retention.ms", _L, "604800000"),
-    ("process.roles", _LIST, ""),
+    ("process.roles", _LIST, None),
     ("sasl.mechanism.controller.protocol", _S, "GSSAPI"),
 )
 _REMOTE: tuple[Row, ...] = (
