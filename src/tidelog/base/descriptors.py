@@ -45,7 +45,7 @@ class Descriptors:
     @property
     def is_scarce(self) -> bool:
         """So many are pinned that what would pin one more had better do without."""
-        return self.pinned_count >= self.count_max // 2
+        return 2 * self.pinned_count >= self.count_max
 
     def open(self, path: str, flags: int, tenant: Tenant) -> int:
         """Open a file, closing others if there are too many."""

@@ -64,8 +64,8 @@ def admit(view: memoryview, start: int, end: int, settings: TopicSettings, now_m
     if crc32c(view[start + ATTRIBUTES_POSITION : end]) != header.crc:
         raise RefusedBatch(_CORRUPT, "the batch's checksum does not match its content")
     _check_header(header)
-    if not settings.uses_append_time:
-        _check_timestamps(view[start:end], header, settings, now_ms)
+    if not settings.uses_append_time and not _times_are_right(header, settings, now_ms):
+        _refuse_times(view[start:end], settings, now_ms)
     if settings.is_compacted:
         _check_keys(view[start:end])
     if settings.codec_name != "producer" and CODECS[settings.codec_name] != header.codec:
@@ -113,17 +113,18 @@ def _check_header(header: BatchHeader) -> None:
         )
 
 
-def _check_timestamps(batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> None:
-    newest, oldest = header.max_timestamp, header.base_timestamp
+def _times_are_right(header: BatchHeader, settings: TopicSettings, now_ms: int) -> bool:
+    oldest = header.base_timestamp
+    return header.max_timestamp - now_ms <= settings.timestamp_after_max_ms and (
+        oldest < 0 or now_ms - oldest <= settings.timestamp_before_max_ms
+    )
+
+
+def _refuse_times(batch: memoryview, settings: TopicSettings, now_ms: int) -> None:
     after, before = settings.timestamp_after_max_ms, settings.timestamp_before_max_ms
-    if newest - now_ms > after:
-        reason = f"timestamp {newest} is more than {after} ms ahead of {now_ms}"
-    elif oldest >= 0 and now_ms - oldest > before:
-        reason = f"timestamp {oldest} is more than {before} ms behind {now_ms}"
-    else:
-        return
     times = [record.timestamp for record in _read(batch)]
     wrong = (place for place, time in enumerate(times) if time >= 0 and not -after <= now_ms - time <= before)
+    reason = f"a timestamp is more than {after} ms ahead of {now_ms} or {before} ms behind it"
     raise RefusedRecords(ErrorCode.invalid_timestamp, reason, wrong)
 
 
