@@ -42,11 +42,6 @@ class Descriptors:
     def __len__(self) -> int:
         return len(self._tenants)
 
-    @property
-    def is_scarce(self) -> bool:
-        """So many are pinned that what would pin one more had better do without."""
-        return 2 * self.pinned_count >= self.count_max
-
     def open(self, path: str, flags: int, tenant: Tenant) -> int:
         """Open a file, closing others if there are too many."""
         self._make_room()

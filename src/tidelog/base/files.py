@@ -197,9 +197,7 @@ class DiskFile:
 
     @property
     def is_scarce(self) -> bool:
-        descriptors = (
-            self._directory.descriptors
-        )  # its own `is_scarce`, without the call: on every fetch's way
+        descriptors = self._directory.descriptors
         return 2 * descriptors.pinned_count >= descriptors.count_max
 
     def pin(self) -> None:
