@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.sim.disk import SimulatedDisk
-from tests.wire.harness import DELETE_TOPICS, Harness, batch_of, parts, seconds
+from tests.wire.harness import CREATE_TOPICS, DELETE_TOPICS, Harness, batch_of, parts, seconds
 from tests.wire.requests import fetch, produce
-from tests.wire.test_handlers_growth import trim
+from tests.wire.test_handlers_growth import CREATE_PARTITIONS, grow_values, trim
 from tidelog.base.files import DiskFile
 from tidelog.broker.checkpoints import Checkpoints
 from tidelog.log.directory import LogDirectory
@@ -69,6 +69,26 @@ def test_so_does_one_whose_first_life_ended_before_a_crash(harness: Harness) -> 
     assert produce(harness, 9, "t", batch_of(1, b"new")).base_offset == 0
     harness.start()
     assert (harness.partition("t").log.end_offset, b"new" in values(harness, "t")) == (1, True)
+
+
+def test_so_does_one_that_grows_before_the_offsets_of_the_first_are_gone(harness: Harness) -> None:
+    trimmed(harness)
+    delete(harness, "t")
+    harness.holds_checkpoints = True
+    creating = parts(CREATE_TOPICS, 7)
+    flushed = (creating.CreatableTopicConfig(name="flush.messages", value="1"),)
+    topic = creating.CreatableTopic(
+        name="t", num_partitions=1, replication_factor=-1, assignments=(), configs=flushed
+    )
+    harness.send(CREATE_TOPICS, 7, topics=(topic,), timeout=seconds(5), validate_only=False)
+    harness.send(CREATE_PARTITIONS, 3, **grow_values(3, ("t", 2)))
+    assert harness.broker.partitions.of("t") is None, "it waits"
+    harness.holds_checkpoints = False
+    harness.write_checkpoints()
+    assert len(harness.answers()) == 2
+    assert produce(harness, 9, "t", batch_of(1, b"new")).base_offset == 0
+    harness.start()
+    assert harness.partition("t").log.end_offset == 1
 
 
 def test_deleted_records_stay_so_when_a_partition_could_not_be_opened_once(

@@ -67,3 +67,11 @@ def test_what_a_later_version_wrote_is_passed_over() -> None:
     image.load(nodes)
     assert image.brokers[1].host == "h"
     image.apply([Delete("/config/quotas/x")])
+
+
+def test_names_that_differ_by_a_dot_alone_clash_until_one_is_gone() -> None:
+    image = started().image
+    image.apply(decide_topic("a.b", ID, {}, [[1]]))
+    assert (image.clash_of("a_b"), image.clash_of("a.b"), image.clash_of("ab")) == ("a.b", None, None)
+    image.apply(decide_deletion(image.topics["a.b"]))
+    assert image.clash_of("a_b") is None

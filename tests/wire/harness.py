@@ -24,6 +24,7 @@ from kio.static.constants import EntityType
 from tidelog.base.config import BrokerSettings
 from tidelog.base.files import DiskDirectory, FileSlice
 from tidelog.broker.broker import Broker, Removal
+from tidelog.broker.partitions import Checkpoint
 from tidelog.broker.relocation import CopyRequest
 from tidelog.cluster.store import (
     ANY_VERSION,
@@ -112,6 +113,8 @@ class Harness:
         self.removals: list[Removal] = []
         self.copies: list[CopyRequest] = []
         self.holds_copies = False
+        self.held_checkpoints: list[Checkpoint] = []
+        self.holds_checkpoints = False
         self.start()
 
     def start(self) -> None:
@@ -142,8 +145,9 @@ class Harness:
                 elif isinstance(effect, CopyRequest):
                     self.copies.append(effect)
                 elif not isinstance(effect, StoreRequest):
-                    effect.write()
-                    broker.on_checkpointed(effect, None)
+                    self.held_checkpoints.append(effect)
+                    if not self.holds_checkpoints:
+                        self.write_checkpoints()
                 elif self.holds_store:
                     self.held_requests.append(effect)
                 else:
@@ -164,6 +168,13 @@ class Harness:
         except OSError as failure:
             error = failure
         self.broker.on_flushed(partition, error)
+
+    def write_checkpoints(self) -> None:
+        held, self.held_checkpoints = self.held_checkpoints, []
+        for checkpoint in held:
+            checkpoint.write()
+            self.broker.on_checkpointed(checkpoint, None)
+        self.settle()
 
     def run_copies(self) -> None:
         copies, self.copies = self.copies, []

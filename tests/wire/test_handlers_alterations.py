@@ -271,6 +271,14 @@ def test_the_settings_of_a_listener_are_taken_and_not_kept(harness: Harness) -> 
     assert harness.broker.image.versions["/config/brokers/1"] == 0
 
 
+def test_passwords_are_taken_and_not_kept(harness: Harness) -> None:
+    secrets: list[Operation] = [("ssl.keystore.password", SET, "hush"), ("sasl.jaas.config", SET, "hush")]
+    assert alter(harness, BROKER, "1", *secrets, ("message.max.bytes", SET, "300")) == 0
+    assert harness.broker.image.configs["brokers"] == {"1": {"message.max.bytes": "300"}}
+    assert alter(harness, BROKER, "1", secrets[0]) == 0
+    assert harness.broker.image.versions["/config/brokers/1"] == 0
+
+
 def alter_groups(harness: Harness, *names: str) -> list[int]:
     change: Operation = ("share.isolation.level", SET, "read_committed")
     asked = tuple(resource(1, GROUP, name, change) for name in names)

@@ -11,6 +11,8 @@ from kio.schema.errors import ErrorCode
 
 from tests.wire.harness import FETCH, START_MS, Harness, batch_of, other_connection
 from tests.wire.requests import fetch, fetch_values, produce
+from tidelog.base.files import DiskFile
+from tidelog.base.limits import COPIED_SIZE_MAX
 from tidelog.protocol.records import Marker, build_control_batch, read_records
 
 VERSIONS = pytest.mark.parametrize("version", range(4, 19))
@@ -292,3 +294,26 @@ def test_an_isolation_level_that_does_not_exist_is_refused(filled: Harness, vers
         assert answer.error_code == ErrorCode.invalid_request
     if version < 13:
         assert answer.responses[0].partitions[0].error_code == ErrorCode.invalid_request
+
+
+@pytest.mark.parametrize("value_size", [1_000, 100_000, 400_000])
+def test_no_file_is_pinned_by_an_answer_when_too_many_are(harness: Harness, value_size: int) -> None:
+    harness.create_topic("t", 2, max_message_bytes="1000000")
+    batches = [batch_of(1, b"x" * value_size) for _ in range(5)]
+    for batch in batches:
+        for index in range(2):
+            produce(harness, 9, "t", bytearray(batch), index=index)
+    file = harness.partition("t").log.active.file
+    assert isinstance(file, DiskFile)
+    pool = file._directory.descriptors
+    pinned, pool.count_max = pool.pinned_count, 0
+    values = fetch_values(
+        harness, 12, {"t": [(0, 0), (1, 0)]}, max_bytes=1 << 24, partition_max_bytes=1 << 24
+    )
+    harness.send(FETCH, 12, **values)
+    assert pool.pinned_count == pinned
+    first, second = harness.answer(FETCH, 12).responses[0].partitions
+    assert bytes(first.records[61:]).startswith(bytes(batches[0][61:])), "the first batch is whole"
+    size = len(batches[0])
+    assert len(first.records) == min(5 * size, max(COPIED_SIZE_MAX, size))
+    assert len(second.records or b"") == (0 if size > COPIED_SIZE_MAX else len(first.records))

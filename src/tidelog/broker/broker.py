@@ -258,26 +258,31 @@ class Broker:
         operations = controller.decide_topic(name, topic_id, config, assignment)
 
         def on_created(outcome: Outcome) -> None:
-            if not isinstance(outcome, Done):
-                then(outcome)
-            elif self.checkpoints.is_stale(name):
-                self.checkpoints.wait_for_name(name, lambda: self._open_created(topic_id, then))
-                if self.checkpoints.is_urgent:
-                    self._write_checkpoints()
+            if isinstance(outcome, Done):
+                self.events.append(info("topic created", topic=name, partitions=len(assignment)))
+                self._open_when_fresh(name, topic_id, then)
             else:
-                self._open_created(topic_id, then)
+                then(outcome)
 
         self.change(operations, on_created)
 
-    def _open_created(self, topic_id: bytes, then: OnOutcome) -> None:
-        """Make the folders of a topic that is in the store; it may have been deleted while it waited."""
+    def _open_when_fresh(self, name: str, topic_id: bytes, then: OnOutcome) -> None:
+        """Make the folders that a topic lacks, once no checkpoint has the offsets of one of its name."""
+        if self.checkpoints.is_stale(name):
+            self.checkpoints.wait_for_name(name, lambda: self._open_now(topic_id, then))
+            if self.checkpoints.is_urgent:
+                self._write_checkpoints()
+        else:
+            self._open_now(topic_id, then)
+
+    def _open_now(self, topic_id: bytes, then: OnOutcome) -> None:
         topic = self.image.topics_by_id.get(topic_id)
         if topic is None:
             then(Unknown("the topic was deleted as soon as it was made"))
-            return
-        self.events.append(info("topic created", topic=topic.name, partitions=len(topic.partitions)))
-        is_open = self._open_topic(topic, True)
-        then(Done() if is_open else Unknown(f"the folders of topic {topic.name} could not be made"))
+        elif self._open_topic(topic, True):
+            then(Done())
+        else:
+            then(Unknown(f"the folders of topic {topic.name} could not be made"))
 
     def grow_topic(self, topic: TopicFacts, added: list[list[int]], then: OnOutcome) -> None:
         """Add partitions to a topic, with those replicas."""
@@ -285,9 +290,9 @@ class Broker:
         def on_grown(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
                 self.events.append(info("topic grown", topic=topic.name, added=len(added)))
-                if not self._open_topic(self.image.topics[topic.name], True):
-                    outcome = Unknown(f"the folders of topic {topic.name} could not be made")
-            then(outcome)
+                self._open_when_fresh(topic.name, topic.topic_id, then)
+            else:
+                then(outcome)
 
         self.change(controller.decide_growth(topic, added), on_grown)
 

@@ -54,6 +54,10 @@ def encode_fields(**fields: Any) -> bytes:
     return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
 
 
+def _fold(name: str) -> str:
+    return name.replace(".", "_")
+
+
 @dataclass(slots=True)
 class BrokerFacts:
     node_id: int
@@ -99,6 +103,7 @@ class Image:
         self.brokers: dict[int, BrokerFacts] = {}
         self.topics: dict[str, TopicFacts] = {}
         self.topics_by_id: dict[bytes, TopicFacts] = {}
+        self._folded_names: dict[str, str] = {}
         self.versions: dict[str, int] = {}
         self.configs: dict[str, dict[str, dict[str, str]]] = {
             BROKER_CONFIG: {},
@@ -115,6 +120,11 @@ class Image:
     @property
     def client_metrics(self) -> dict[str, dict[str, str]]:
         return self.configs[CLIENT_METRICS_CONFIG]
+
+    def clash_of(self, name: str) -> str | None:
+        """A topic that the name differs from only by '.' and '_', which Kafka's metrics cannot tell apart."""
+        found = self._folded_names.get(_fold(name))
+        return found if found != name else None
 
     def load(self, nodes: dict[str, Node]) -> None:
         """Take the whole tree; parents come before children because paths are sorted."""
@@ -164,6 +174,7 @@ class Image:
             if known is not None:
                 topic.partitions = known.partitions
             self.topics[topic.name] = self.topics_by_id[topic_id] = topic
+            self._folded_names[_fold(topic.name)] = topic.name
             return
         self.topics_by_id[topic_id].partitions[int(parts[3])] = PartitionFacts(
             fields["leader"], fields["leader_epoch"], fields["isr"], fields["replicas"], version
@@ -186,3 +197,4 @@ class Image:
             elif topic is not None:
                 del self.topics_by_id[topic.topic_id]
                 self.topics.pop(topic.name, None)
+                self._folded_names.pop(_fold(topic.name), None)

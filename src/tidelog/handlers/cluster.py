@@ -12,7 +12,7 @@ from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place
 from tidelog.cluster.store import Outcome
 from tidelog.handlers.describe import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS
-from tidelog.handlers.names import clashing_name, is_internal, name_problem
+from tidelog.handlers.names import is_internal, name_problem
 from tidelog.handlers.request import Outstanding, Request, Result
 from tidelog.handlers.uuids import to_bytes
 from tidelog.protocol.errors import ErrorCode
@@ -44,15 +44,14 @@ def handle_metadata(broker: Broker, request: Request) -> Result:
     may_create = broker.settings.flag("auto.create.topics.enable") and getattr(
         asked, "allow_auto_topic_creation", True
     )
-    to_create = [name for name in dict.fromkeys(missing) if _may_be_created(broker, name)]
+    wished = dict.fromkeys(missing) if may_create else {}
+    to_create = [
+        name for name in wished if name_problem(name) is None and broker.image.clash_of(name) is None
+    ]
     del to_create[AUTO_CREATED_TOPICS_MAX:]
-    if not to_create or not may_create:
+    if not to_create:
         return _metadata(broker, request, asked, wanted)
     return _create_then_answer(broker, request, asked, to_create, wanted)
-
-
-def _may_be_created(broker: Broker, name: str) -> bool:
-    return name_problem(name) is None and clashing_name(name, broker.image.topics) is None
 
 
 def _is_unanswerable(topic: Any, version: int) -> bool:
@@ -95,7 +94,8 @@ def _wanted_topics(broker: Broker, asked: Any, version: int) -> Wanted | None:
     topics = dict.fromkeys(asked.topics)
     ids = [topic_id for topic in topics if (topic_id := to_bytes(getattr(topic, "topic_id", None)))]
     if ids:  # whoever asks by id asks for nothing by name
-        return [(broker.image.topics_by_id.get(topic_id), topic_id, None) for topic_id in ids]
+        unique = dict.fromkeys(ids)
+        return [(broker.image.topics_by_id.get(topic_id), topic_id, None) for topic_id in unique]
     return [(broker.image.topics.get(topic.name), None, topic.name) for topic in topics]
 
 

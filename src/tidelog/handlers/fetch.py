@@ -171,19 +171,34 @@ class Reading:
         )
         self._is_cut = self._is_cut or read.is_cut
         if read.records is not None and read.records.file.is_scarce:
-            self._copy(partition, fetched, read.records)
+            return self._copy(partition, asked, fetched, read.records)
         return fetched
 
-    def _copy(self, partition: Partition, fetched: FetchedPartition, records: FileSlice) -> None:
-        """Too many files are pinned by answers that nobody takes: give the bytes, and let the file go."""
-        if records.size > COPIED_SIZE_MAX:
-            return
+    def _copy(
+        self, partition: Partition, asked: FetchPartition, fetched: FetchedPartition, records: FileSlice
+    ) -> FetchedPartition:
+        """Too many files are pinned by answers that nobody takes: give the bytes, and let the file go. If
+        they are many, fewer of them; a batch that is larger goes alone."""
+        fewer: FileSlice | None = records
+        fetched.records = None
         try:
-            fetched.records = records.read()
+            if records.size > COPIED_SIZE_MAX:
+                records.release()
+                self._is_cut, fewer = True, None
+                isolation, epoch = self._fetch.isolation_level, asked.current_leader_epoch
+                is_first = self._size == 0
+                fewer = partition.read(
+                    asked.fetch_offset, COPIED_SIZE_MAX, isolation, epoch, is_first
+                ).records
+            if fewer is not None:
+                fetched.records = fewer.read()
         except OSError as failure:
+            partition.failed_read_count += 1
             self._broker.fail_directory(partition.directory, failure)
-            fetched.records, fetched.error_code = None, _STORAGE
-        records.release()
+            fetched = FetchedPartition(asked.index, _STORAGE)
+        if fewer is not None:
+            fewer.release()
+        return fetched
 
     def is_enough(self, min_bytes: int) -> bool:
         """Whether to answer now: enough bytes, an error to tell, or nothing that waiting would bring."""

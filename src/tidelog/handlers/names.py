@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from tidelog.base.limits import TOPIC_NAME_LENGTH_MAX
 from tidelog.protocol.errors import ErrorCode
 
@@ -25,14 +23,6 @@ def name_problem(name: str) -> str | None:
             "ASCII alphanumerics, '.', '_' and '-'"
         )
     return None
-
-
-def clashing_name(name: str, known: Iterable[str]) -> str | None:
-    """A topic that the name differs from only by '.' and '_', which Kafka's metrics cannot tell apart."""
-    if "." not in name and "_" not in name:
-        return None
-    folded = name.replace(".", "_")
-    return next((other for other in known if other != name and other.replace(".", "_") == folded), None)
 
 
 def is_internal(name: str) -> bool:

@@ -18,7 +18,7 @@ from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place
 from tidelog.cluster.store import Done, Outcome, Refused
-from tidelog.handlers.names import clashing_name, is_internal, name_problem
+from tidelog.handlers.names import is_internal, name_problem
 from tidelog.handlers.request import Outstanding, Request, Result
 from tidelog.handlers.resources import Entry, topic_entries
 from tidelog.handlers.uuids import to_bytes, to_uuid
@@ -115,7 +115,7 @@ def _plan(broker: Broker, topic: Any, version: int) -> Plan | Problem:
     wrong = name_problem(topic.name)
     if wrong is not None:
         return Problem(ErrorCode.invalid_topic_exception, wrong)
-    clash = clashing_name(topic.name, broker.image.topics)
+    clash = broker.image.clash_of(topic.name)
     if clash is not None:
         return Problem(
             ErrorCode.invalid_topic_exception,
