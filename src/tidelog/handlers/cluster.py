@@ -168,7 +168,8 @@ def _topic(
 ) -> bytes:
     if topic is None:
         error = _missing_error(name, topic_id)
-        return writer.write(error, name, topic_id, is_internal(name or ""), (), operations)
+        told = operations if topic_id is None else NO_OPERATIONS  # nobody knows whose id it is
+        return writer.write(error, name, topic_id, is_internal(name or ""), (), told)
     described = _described(broker, topic)
     return writer.write(0, topic.name, topic.topic_id, is_internal(topic.name), described, operations)
 
