@@ -211,17 +211,18 @@ class _Alteration:
         return _CROWDED if len(self._name) > RESOURCE_NAME_LENGTH_MAX else None
 
     def _decide_topic(self) -> list[Operation] | Problem:
+        topic = self._broker.image.topics.get(self._name)
+        config = self._revise(dict(topic.config) if topic else {})
+        if isinstance(config, Problem):
+            return config
         if not self._name:
             return Problem(ErrorCode.invalid_request, "Default topic resources are not allowed.")
         wrong = name_problem(self._name)
         if wrong is not None:
             return Problem(ErrorCode.invalid_topic_exception, wrong)
-        topic = self._broker.image.topics.get(self._name)
-        config = self._revise(dict(topic.config) if topic else {})
-        problem = config if isinstance(config, Problem) else values_problem(self._kind, True, config)
+        problem = values_problem(self._kind, True, config)
         if problem is not None:
             return problem
-        assert not isinstance(config, Problem)
         if topic is None:
             return Problem(ErrorCode.unknown_topic_or_partition, f"The topic '{self._name}' does not exist.")
         return decide_topic_config(topic, config) if config != topic.config else []
