@@ -26,8 +26,8 @@ from tidelog.handlers.revisions import (
     Config,
     Operator,
     apply_operations,
+    to_be_kept,
     values_problem,
-    without_listeners,
 )
 from tidelog.protocol.errors import ErrorCode
 
@@ -195,11 +195,11 @@ class _Alteration:
             name = str(self._broker.node_id) if name else DEFAULT_BROKER
         kind = _KINDS[Resource(self._kind)]
         present = image.configs[kind].get(name, {})
-        config = self._revise(without_listeners(present))
+        config = self._revise(to_be_kept(present))
         if isinstance(config, Problem):
             return config
         problem = self._name_problem() or values_problem(self._kind, bool(self._name), config)
-        config = without_listeners(config)
+        config = to_be_kept(config)
         return problem or (decide_config(image, kind, name, config) if config != present else [])
 
     def _name_problem(self) -> Problem | None:

@@ -80,9 +80,15 @@ def _edit_list(text: str, operator: int, operand: str) -> str:
     return ",".join([*words, *(word for word in operands if word not in known)])
 
 
-def without_listeners(config: Config) -> Config:
-    """A broker's settings but those of single listeners, which are taken and do nothing."""
-    return {key: text for key, text in config.items() if not is_of_listener(key)}
+def to_be_kept(config: Config) -> Config:
+    """A broker's settings but those of single listeners and passwords, which are taken and do nothing: a
+    secret that nobody needs is stored nowhere."""
+    return {key: text for key, text in config.items() if not (is_of_listener(key) or _is_secret(key))}
+
+
+def _is_secret(key: str) -> bool:
+    row = BROKER_SETTINGS.get(key)
+    return row is not None and row.is_secret and not row.has_effect
 
 
 def values_problem(kind: int, is_one_broker: bool, config: Config) -> Problem | None:

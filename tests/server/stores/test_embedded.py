@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -146,6 +147,41 @@ def test_a_failure_in_mid_request_changes_nothing_and_does_not_stop_the_next(
     assert isinstance(client.change(Create("/b", b""), Write("/bad", b"")), Unknown)
     assert client.change(Create("/c", b"")) == Done()
     assert sorted(client.tree()) == ["/a", "/c"]
+
+
+def test_a_request_that_nobody_foresaw_is_answered_and_does_not_stop_the_next(client: Client) -> None:
+    assert isinstance(client.change(Create("/\ud800", b"")), Unknown)
+    assert client.change(Create("/a", b"")) == Done()
+
+
+def test_only_its_owner_may_read_the_store(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        client = Client(tmp_path / "store")
+        assert client.change(Create("/a", b"")) == Done()
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == dict.fromkeys(("store", "store-wal", "store-shm"), 0o600)
+    client.store.close()
+
+
+def test_a_store_that_others_could_read_is_theirs_no_longer(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    path.touch(0o644)
+    path.chmod(0o644)
+    client = Client(path)
+    client.tree()
+    assert path.stat().st_mode & 0o777 == 0o600
+    client.store.close()
+
+
+def test_what_was_deleted_is_not_in_the_file(tmp_path: Path) -> None:
+    for operation in (Create("/a", b"a secret" * 1_000), Delete("/a")):
+        client = Client(tmp_path / "store")
+        assert client.change(operation) == Done()
+        client.store.close()
+    assert b"secret" not in (tmp_path / "store").read_bytes()
 
 
 def test_requests_that_are_made_durable_together_succeed_and_fail_apart(tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 Requests that wait together are made durable together, each within a savepoint of its own: a hundred new
 topics cost one fsync.
 
-**Invariant:** a request is applied whole or not at all, and is durable before it is answered.
+**Invariant:** a request is applied whole or not at all, and is durable before it is answered. The file holds
+credentials: nobody but its owner may read it, and what is deleted is overwritten.
 """
 
 from __future__ import annotations
 
+import os
 import queue
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from tidelog.cluster.store import (
     ANY_VERSION,
@@ -79,7 +82,7 @@ class EmbeddedStore:
             try:
                 connection = connection or _open(self._path)
                 outcomes = _perform_all(connection, requests)
-            except sqlite3.Error as error:
+            except Exception as error:  # whatever it is: without this thread every later change would hang
                 outcomes = [Unknown(f"{self._path}: {error}")] * len(requests)
             for request, outcome in zip(requests, outcomes, strict=True):
                 self._replies.put(StoreReply(request.ticket, outcome))
@@ -102,12 +105,22 @@ class EmbeddedStore:
 
 
 def _open(path: str) -> sqlite3.Connection:
+    _make_private(path)
     connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA secure_delete=ON")
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute(_SCHEMA)
     connection.execute("DELETE FROM nodes WHERE is_ephemeral = 1")
     return connection
+
+
+def _make_private(path: str) -> None:
+    """Before anything is in it: SQLite gives the files it makes beside this one the same mode."""
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        with suppress(FileNotFoundError, PermissionError):  # some file systems know no modes
+            os.chmod(name, 0o600)
 
 
 def _perform_all(connection: sqlite3.Connection, requests: list[StoreRequest]) -> list[Outcome]:
