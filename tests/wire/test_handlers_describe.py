@@ -266,6 +266,17 @@ def test_a_partition_that_is_not_there_has_no_producers(
     assert bad.active_producers == () and good.error_code == 0
 
 
+def test_a_long_name_is_quoted_in_part_and_not_for_every_partition(
+    topics: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe, "DESCRIBED_PROBLEMS_MAX", 3)
+    partitions = producers_of(topics, ("x" * 500_000, (0, 1)), ("y" * 250, (0, 1)), ("a", (0,)))
+    assert [partition.error_code for partition in partitions] == [ErrorCode.invalid_topic_exception] * 4 + [0]
+    told = [partition.error_message for partition in partitions]
+    long = f"Topic name is invalid: the length of '{'x' * 249}…' is longer than 249"
+    assert told == [long, long, long.replace("x", "y"), None, None]
+
+
 def test_an_offline_partition_tells_so(topics: Harness) -> None:
     topics.partition("a").become_offline()
     (partition,) = producers_of(topics, ("a", (0,)))

@@ -58,6 +58,7 @@ SETTINGS_CHANGED_MAX = 1_000  # of one resource by one request
 AUTO_CREATED_TOPICS_MAX = 1_000  # by one request
 FETCH_SESSION_PARTITIONS_MAX = 100_000
 DESCRIBED_PRODUCERS_MAX = 100_000  # in one answer
+DESCRIBED_PROBLEMS_MAX = 1_000  # partitions of one answer that quote a bad name; the rest have its code
 
 # Metrics that clients push
 TELEMETRY_CLIENTS_MAX = 16_384

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from tidelog.base.limits import DESCRIBED_PRODUCERS_MAX
+from tidelog.base.limits import DESCRIBED_PROBLEMS_MAX, DESCRIBED_PRODUCERS_MAX
 from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
 from tidelog.handlers.names import is_internal, name_problem
@@ -187,11 +187,17 @@ def handle_describe_producers(broker: Broker, request: Request) -> Result:
     *Versions*: 0 only.
     """
     asked = request.decode()
-    left = DESCRIBED_PRODUCERS_MAX
+    left, quotes_left = DESCRIBED_PRODUCERS_MAX, DESCRIBED_PROBLEMS_MAX
     topics = []
     for topic in asked.topics:
         partitions = []
+        problem = name_problem(topic.name)
         for index in topic.partition_indexes:
+            if problem is not None:
+                message = problem if quotes_left > 0 else None
+                quotes_left -= 1
+                partitions.append(_no_producers(request, index, ErrorCode.invalid_topic_exception, message))
+                continue
             answer = _producers_of(broker, request, topic.name, index, left)
             left -= len(answer.active_producers)
             partitions.append(answer)
@@ -199,19 +205,20 @@ def handle_describe_producers(broker: Broker, request: Request) -> Result:
     return request.respond(throttle_time=_ZERO, topics=tuple(topics))
 
 
+def _no_producers(request: Request, index: int, error: ErrorCode, message: str | None) -> Any:
+    return request.make(
+        "PartitionResponse",
+        partition_index=index,
+        error_code=error,
+        error_message=message,
+        active_producers=(),
+    )
+
+
 def _producers_of(broker: Broker, request: Request, name: str, index: int, limit: int) -> Any:
     def refused(error: ErrorCode, message: str | None) -> Any:
-        return request.make(
-            "PartitionResponse",
-            partition_index=index,
-            error_code=error,
-            error_message=message,
-            active_producers=(),
-        )
+        return _no_producers(request, index, error, message)
 
-    problem = name_problem(name)
-    if problem is not None:
-        return refused(ErrorCode.invalid_topic_exception, problem)
     partitions = broker.partitions.of(name)
     if partitions is None:
         return refused(

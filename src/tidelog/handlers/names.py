@@ -10,13 +10,14 @@ INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_s
 
 
 def name_problem(name: str) -> str | None:
-    """Why a topic cannot have that name, or None."""
+    """Why a topic cannot have that name, or None. No more of it is quoted than a topic's name can have."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
         return f"Topic name is invalid: '{name}' is not allowed"
     if len(name) > TOPIC_NAME_LENGTH_MAX:
-        return f"Topic name is invalid: the length of '{name}' is longer than {TOPIC_NAME_LENGTH_MAX}"
+        quoted = f"{name[:TOPIC_NAME_LENGTH_MAX]}…"
+        return f"Topic name is invalid: the length of '{quoted}' is longer than {TOPIC_NAME_LENGTH_MAX}"
     if not _LEGAL.issuperset(name):
         return (
             f"Topic name is invalid: '{name}' contains one or more characters other than "
