@@ -22,7 +22,7 @@ from tests.differential.world import COMPACTED, ORDERS, SCRATCH, SMALL, START_MS
 
 PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 0, 1, 3, 19, 20, 21
 ALTER_CONFIGS, ALTER_REPLICA_LOG_DIRS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 33, 34, 37, 44
-REASSIGN, ALTER_SCRAM, UPDATE_FEATURES = 45, 51, 57
+REASSIGN, ALTER_SCRAM, UPDATE_FEATURES, DESCRIBE_TOPIC_PARTITIONS = 45, 51, 57, 75
 
 KNOWN = (ORDERS, SMALL, COMPACTED)
 MADE = tuple(f"made-{number}" for number in range(4))
@@ -70,8 +70,8 @@ POOLS: dict[str, Pool] = {
     "fetch_offset": (0, 1, 3, 6, 7, -1, 2**63 - 1),
     "timestamp": (*range(-7, 2), START_MS, START_MS + 1_500, 2**63 - 1),
     "offset": (0, 1, 3, -1, -2, 99),
-    "num_partitions": (1, 2, -1, 0, -2, 2**31 - 1),
-    "count": (1, 2, 4, 0, -1, 2**31 - 1),
+    "num_partitions": (1, 2, -1, 0, -2),
+    "count": (1, 2, 4, 0, -1),
     "replication_factor": (1, -1, 0, -2, 2),
     "validate_only": (True,),
     "allow_auto_topic_creation": (False,),
@@ -93,6 +93,7 @@ API_POOLS: dict[tuple[int, str], Pool] = {
     (DELETE_RECORDS, "name"): (SCRATCH, "absent", "a b"),
     (ALTER_CONFIGS, "resource_type"): (2, 4, 8, 16, 32, 99),
     (REASSIGN, "name"): ("absent", "a b", ""),
+    (DESCRIBE_TOPIC_PARTITIONS, "topic_name"): (*KNOWN, "absent"),
     (ALTER_SCRAM, "name"): ("drawn-a", "drawn-b", ""),
 }
 # Settings stand under `name` too, but in parts of their own.
@@ -100,7 +101,7 @@ PART_POOLS: dict[tuple[str, str], Pool] = {
     (part, "name"): SETTINGS for part in ("AlterableConfig", "CreatableTopicConfig")
 }
 # Where one of the two brokers would act on each of two entries, and the other on one of them.
-UNIQUE_APIS = (PRODUCE, ALTER_CONFIGS, DELETE_RECORDS)
+UNIQUE_APIS = (PRODUCE, FETCH, ALTER_CONFIGS, DELETE_RECORDS, ALTER_SCRAM)
 
 
 def requests(api_key: int, version: int) -> st.SearchStrategy[Any]:
@@ -127,7 +128,7 @@ def _values(part: str, field: Field[Any], api_key: int, version: int) -> st.Sear
 
 def _identity(entry: Any) -> Any:
     """By what two entries of an array are the same."""
-    names = ("name", "topic_id", "index", "partition_index", "resource_type", "resource_name")
+    names = ("name", "topic", "topic_id", "index", "partition", "partition_index", "resource_name")
     return tuple(str(getattr(entry, name, "")) for name in names) if is_dataclass(entry) else entry
 
 

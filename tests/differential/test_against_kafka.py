@@ -25,7 +25,7 @@ def api_name(api_key: int) -> str:
 
 
 EACH_API = pytest.mark.parametrize("api_key", SCENARIOS, ids=api_name)
-EXAMPLES, SOAK_EXAMPLES = 25, 2_000
+EXAMPLES, SOAK_EXAMPLES = 25, 1_000
 HOSTILE_SECONDS_MAX = 2.0
 GENERATE = settings(
     max_examples=EXAMPLES,

@@ -188,6 +188,7 @@ def _bad_places() -> dict[str, Send]:
         "acks=2": Send(batch(1), acks=2),
         "acks=-2": Send(batch(1), acks=-2),
         "acks=2, no such topic": Send(batch(1), "absent", acks=2),
+        "acks=2, no batch": Send(b"", acks=2),
         "internal": Send(batch(1), "__transaction_state"),
     }
 
