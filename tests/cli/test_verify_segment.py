@@ -36,6 +36,21 @@ def partition(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.parametrize("timestamp", [-1, 0])
+def test_a_log_without_times_is_well(tmp_path: Path, timestamp: int) -> None:
+    path = tmp_path / "orders-0"
+    directory = DiskDirectory(str(path))
+    log, _ = open_log(directory, SETTINGS, now_ms=0)
+    for _ in range(BATCHES):
+        append(log, make_batch(1, value=b"x" * 1_000, timestamp=timestamp), now_ms=NOW_MS)
+    assert len(log.segments) > 3
+    log.close(clean=True)
+    write_topic_id(directory, TOPIC_ID)
+    findings = Findings()
+    verify_partition(findings, str(path), Known(recovery_point=BATCHES))
+    assert findings.problems == []
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_recovery_cuts_exactly_where_verify_says(partition: Path, data: st.DataObject) -> None:

@@ -51,6 +51,13 @@ def test_a_timestamp_that_is_not_larger_gets_no_entry(tmp_path: Path) -> None:
     assert [index.at(place) for place in range(index.count)] == [(5, 1), (6, 4)]
 
 
+def test_a_record_without_a_timestamp_gets_no_entry(tmp_path: Path) -> None:
+    index = TimeIndex(DiskDirectory(str(tmp_path)), "x.timeindex")
+    for timestamp, offset in ((-1, 1), (0, 2), (-1, 3)):
+        index.maybe_append(timestamp, offset)
+    assert [index.at(place) for place in range(index.count)] == [(0, 2)]
+
+
 def test_reset_forgets_what_is_in_memory_and_in_the_file(tmp_path: Path) -> None:
     index = OffsetIndex(DiskDirectory(str(tmp_path)), "x.index")
     index.append(1, 1)

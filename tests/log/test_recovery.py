@@ -311,6 +311,48 @@ def test_a_rebuilt_index_is_the_one_that_was_lost(tmp_path: Path) -> None:
     assert {file_name: (tmp_path / file_name).read_bytes() for file_name in kept} == kept
 
 
+def timed(folder: Path, *timestamps: int) -> Log:
+    """Three segments, each of batches of one record with these timestamps."""
+    log = open_new(folder, **SETTINGS)
+    for segment in range(3):
+        if segment:
+            log.roll(NOW_MS)
+        for timestamp in timestamps:
+            append(log, make_batch(1, timestamp=timestamp))
+    return log
+
+
+@pytest.mark.parametrize("timestamp", [-1, 0])
+def test_a_log_without_times_is_opened_without_a_scan(tmp_path: Path, timestamp: int) -> None:
+    timed(tmp_path, *[timestamp] * 6).close(clean=True)
+    log, report = reopen(tmp_path, 18, 0, True, **SETTINGS)
+    assert (report.scanned_bytes, report.rebuilt, report.problems) == (0, [], [])
+    assert log.find_timestamp(0, 18) == (None if timestamp else (0, 0))
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("timestamps", [(0, 0, 5, 5, 6, 7), (5, 0, 0, 6, -1, 7)])
+def test_a_damaged_time_index_of_early_times_is_made_anew(
+    tmp_path: Path, timestamps: tuple[int, ...], how: str
+) -> None:
+    timed(tmp_path, *timestamps).close(clean=True)
+    path = tmp_path / name(0, ".timeindex")
+    before = path.read_bytes()
+    rewrite(path, how)
+    _, report = reopen(tmp_path, 18, 0, True, **SETTINGS)
+    assert report.rebuilt == [name(0, ".index")]
+    assert path.read_bytes() == before
+
+
+def test_a_lost_time_index_is_made_anew_though_the_first_record_has_no_time(tmp_path: Path) -> None:
+    timed(tmp_path, -1, 7).close(clean=True)
+    path = tmp_path / name(0, ".timeindex")
+    before = path.read_bytes()
+    path.unlink()
+    reopen(tmp_path, 6, 0, True, **SETTINGS)
+    assert path.read_bytes() == before != b""
+
+
 def test_the_checkpointed_log_start_counts_if_it_is_above_the_first_segment(tmp_path: Path) -> None:
     crashed(tmp_path)
     log, _ = reopen(tmp_path, 59, 20, False, **SETTINGS)

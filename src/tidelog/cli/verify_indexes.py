@@ -35,6 +35,7 @@ class _Entries:
         content, file_size = _read_filled(path)
         size = self.entry.size
         self.wrong: WrongEntry | None = None
+        self.file_size = file_size
         self.is_whole = file_size % size == 0
         filled_count = -(-len(content.rstrip(b"\0")) // size)
         whole_size = min(filled_count * size, len(content) - len(content) % size)
@@ -135,16 +136,21 @@ class TimeEntries(_Entries):
     def __init__(self, path: str, base_offset: int) -> None:
         self._base_offset = base_offset
         self.largest = NO_TIMESTAMP
+        self._first: int | None = None  # the first batch's
         self._is_given_up = False
         super().__init__(path)
 
     def is_sane(self, segment_size: int) -> bool:
-        """Whether a broker believes it without reading the log."""
-        if self.final is None:
-            return segment_size == 0
-        return self.is_whole and self.final[0] > 0 and self.final[1] >= 0
+        """Whether a broker believes it without reading more of the log than its first batch."""
+        if self.final is not None and self.final[0] != 0:
+            return self.is_whole and min(self.final) >= 0
+        largest = NO_TIMESTAMP if not self.file_size else 0
+        is_fitting = self._first is not None and self._first <= largest
+        return self.is_whole and self.file_size <= self.entry.size and (is_fitting or not segment_size)
 
     def on_batch(self, batch: BatchAt) -> None:
+        if self._first is None:
+            self._first = batch.header.max_timestamp
         self.largest = max(self.largest, batch.header.max_timestamp)
         while self._current is not None and self._base_offset + self._current[1] <= batch.header.last_offset:
             timestamp, offset = self._current[0], self._base_offset + self._current[1]
@@ -167,6 +173,7 @@ class TimeEntries(_Entries):
             self.wrong is None
             and is_sealed
             and not self._is_given_up
-            and self.largest > (self._last or (NO_TIMESTAMP,))[0]
+            and self.largest
+            > (self._last or (0,))[0]  # an entry for 0 may be all zeros, as if there were none
         ):
             self._fail(f"the last entry is not the segment's greatest timestamp, {self.largest}")

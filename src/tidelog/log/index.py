@@ -10,10 +10,12 @@ is still in memory.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from struct import Struct
 
 from tidelog.base.files import Directory, File
 from tidelog.base.limits import INDEX_TAIL_ENTRIES_MAX
+from tidelog.protocol.batch import NO_TIMESTAMP
 
 _BLOCK_ENTRIES = INDEX_TAIL_ENTRIES_MAX
 
@@ -139,16 +141,21 @@ class TimeIndex(SparseIndex):
 
     entry = Struct(">qi")
 
-    def is_sane(self, segment_size: int) -> bool:
-        """Whether a sealed segment's can be believed: sealing wrote the segment's largest timestamp."""
+    def is_sane(self, segment_size: int, first_timestamp: Callable[[], int | None]) -> bool:
+        """Whether a sealed segment's can be believed: sealing wrote the segment's largest timestamp. Where
+        that is 0, or there was none, a damaged index could look the same: the first batch is asked."""
         last = self.last()
-        if last is None:
-            return segment_size == 0
-        return self.is_whole() and last[0] > 0 and last[1] >= 0
+        if not self.is_whole() or (last is not None and min(last) < 0):
+            return False
+        largest = last[0] if last is not None else NO_TIMESTAMP
+        if largest > 0 or not segment_size:
+            return largest != 0
+        first = first_timestamp()
+        return self.count <= 1 and first is not None and first <= largest
 
     def maybe_append(self, timestamp: int, relative_offset: int) -> None:
         last = self.last()
-        if last is None or timestamp > last[0]:
+        if timestamp > (last[0] if last is not None else NO_TIMESTAMP):
             self.append(timestamp, relative_offset)
 
 

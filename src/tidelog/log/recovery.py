@@ -214,9 +214,14 @@ class _Opening:
             self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)}: {scan.problem}")
 
     def _indexes_are_sane(self, segment: Segment) -> bool:
-        return segment.offset_index.is_sane(
-            segment.size, max(self.log.settings.index_interval_bytes, self.log.settings.max_message_bytes)
-        ) and segment.time_index.is_sane(segment.size)
+        settings, time_index = self.log.settings, segment.time_index
+        return (
+            segment.offset_index.is_sane(
+                segment.size, max(settings.index_interval_bytes, settings.max_message_bytes)
+            )
+            and time_index.name in self._sizes
+            and time_index.is_sane(segment.size, segment.first_timestamp)
+        )
 
     def _replay(self, segment: Segment, note_aborts: bool) -> None:
         """Producers and transactions of a segment that is trusted, from where the snapshot ends."""
