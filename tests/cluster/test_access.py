@@ -180,6 +180,22 @@ def test_any_name_has_a_path_of_its_own_and_comes_back(user: str) -> None:
     assert tree.image.scram == {}
 
 
+def test_one_request_alters_a_bounded_number_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "SCRAM_USERS_CHANGED_MAX", 2)
+    tree = started()
+    altered(tree, upsertion("z"))
+    weak = upsertion("c", iterations=1)
+    refused = altered(
+        tree, Deletion("z", 1), upsertion("a"), upsertion("b"), upsertion("a"), weak, upsertion("d")
+    )
+    assert {user: refusal.error for user, refusal in refused.items()} == {
+        "b": ErrorCode.policy_violation,
+        "a": ErrorCode.duplicate_resource,
+        "c": ErrorCode.unacceptable_credential,
+    }
+    assert [*tree.image.scram] == ["d"]
+
+
 def test_the_number_of_users_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "SCRAM_USERS_MAX", 2)
     tree = started()

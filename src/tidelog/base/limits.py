@@ -71,7 +71,8 @@ PATTERN_LENGTH_MAX = 1_000  # of a pattern that came over the wire
 PATTERN_MEMORY_MAX = 1 * MIB
 
 # Credentials
-SCRAM_USERS_MAX = 100_000
+SCRAM_USERS_MAX = 10_000
+SCRAM_USERS_CHANGED_MAX = 1_000  # by one request: keys are derived on the loop
 SCRAM_USER_LENGTH_MAX = 1_024
 SCRAM_SALT_SIZE_MAX = 1_024
 

@@ -4,7 +4,8 @@ A credential is what Kafka keeps: salt, stored key, server key and iterations (R
 nor a salted password is kept: with the first two keys one can check a client and prove oneself to it, not
 log in as it.
 
-**Invariant:** a user has one change in a request or none; nothing in here can be printed with its keys.
+**Invariant:** a user has one change in a request or none, and a request changes a bounded number of users;
+nothing in here can be printed with its keys.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from tidelog.base.limits import SCRAM_SALT_SIZE_MAX, SCRAM_USER_LENGTH_MAX, SCRAM_USERS_MAX
+from tidelog.base.limits import (
+    SCRAM_SALT_SIZE_MAX,
+    SCRAM_USER_LENGTH_MAX,
+    SCRAM_USERS_CHANGED_MAX,
+    SCRAM_USERS_MAX,
+)
 from tidelog.cluster.image import SCRAM, Image, encode_fields, escape_name
 from tidelog.cluster.store import Create, Delete, Operation, Write
 from tidelog.protocol.errors import ErrorCode
@@ -63,6 +69,9 @@ _TWICE = Refusal(
 _NAMELESS = Refusal(ErrorCode.unacceptable_credential, "Username must not be empty")
 _NO_MECHANISM = Refusal(ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism")
 _ABSENT = Refusal(ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist")
+_TOO_MANY = Refusal(
+    ErrorCode.policy_violation, f"At most {SCRAM_USERS_CHANGED_MAX} users are altered by one request"
+)
 _KEYLESS = Refusal(ErrorCode.unknown_server_error, None)  # so says Kafka, which cannot sign with no key
 
 
@@ -111,6 +120,8 @@ def decide_alteration(
         if user in refused:
             continue
         problem = _TWICE if accepted.pop(user, None) is not None else _problem(image, change, room)
+        if problem is None and len(accepted) >= SCRAM_USERS_CHANGED_MAX:
+            problem = _TOO_MANY
         if problem is not None:
             refused[user] = problem
             continue
