@@ -113,6 +113,31 @@ def test_the_total_of_all_topics_outlives_a_topic(harness: Harness) -> None:
         values_of_topics(watched, "tides")
 
 
+@pytest.mark.parametrize("is_waited_for", [False, True])
+def test_a_topic_that_is_deleted_while_the_page_is_made_is_in_the_totals_once(
+    harness: Harness, is_waited_for: bool
+) -> None:
+    watched = Watched(harness.broker)
+    for topic in ("tides", "winds"):
+        harness.create_topic(topic)
+        produce(harness, topic, batch_of(5))
+    if is_waited_for:
+        harness.send(FETCH, 12, **fetch_values("tides", 5))  # and counts a read when the topic is gone
+    page = ""
+    has_deleted = False
+    for piece in expose(watched, None):
+        page += piece
+        if not has_deleted and "# TYPE kafka_server_brokertopicmetrics_" in piece:
+            harness.send(DELETE_TOPICS, 5, topic_names=("tides",), timeout=seconds(1))
+            harness.answers()
+            has_deleted = True
+    meanwhile = {metric.name: metric for metric in text_string_to_metric_families(page)}
+    afterwards = scrape(watched)
+    for name in [family.name for family, _ in TRAFFIC]:
+        assert value(meanwhile, name) == value(afterwards, name), name
+    assert value(meanwhile, f"{TOPIC_METRICS}messagesin_total") == 10
+
+
 def test_a_duplicate_batch_is_not_counted_twice(harness: Harness) -> None:
     harness.create_topic("tides")
     batch = batch_of(2, producer_id=7, producer_epoch=0, base_sequence=0)

@@ -25,6 +25,7 @@ from tidelog.base.metrics import (
     summary_lines,
 )
 from tidelog.broker.broker import Broker
+from tidelog.broker.partitions import Partitions
 from tidelog.handlers.table import APIS
 from tidelog.replication.partition import Partition, Role
 from tidelog.server.client_metrics import client_pieces
@@ -304,15 +305,27 @@ def _parked_lines(broker: Broker) -> Iterator[str]:
 def _topic_pieces(broker: Broker, by_topic: Topics) -> Iterator[str]:
     for family, counters in TRAFFIC:
         yield family.head()
-        total = sum(broker.partitions.departed[name] for name in counters)
+        counted: list[int] = []
         lines: list[str] = []
         looked_at = 0
         for topic, partitions in by_topic:
             of_topic = sum(sum(map(attrgetter(name), partitions)) for name in counters)
-            total += of_topic
+            counted.append(of_topic)
             lines.append(family.sample(of_topic, labels_of(("topic", topic))))
             looked_at += len(partitions)
             if looked_at >= SERIES_PER_PIECE:
                 yield "".join(lines)
                 lines, looked_at = [], 0
+        total = _total(broker.partitions, counters, by_topic, counted)
         yield "".join([*lines, family.sample(total)])
+
+
+def _total(here: Partitions, counters: Sequence[str], by_topic: Topics, counted: list[int]) -> int:
+    """Of the topics that are still here and, in the same breath, of those that are gone: a topic that was
+    deleted since it was counted would be in both, and the total would fall with the next page."""
+    departed = sum(here.departed[name] for name in counters)
+    return departed + sum(
+        of_topic
+        for (_, partitions), of_topic in zip(by_topic, counted, strict=True)
+        if of_topic and here.of(partitions[0].topic_id) is not None
+    )
