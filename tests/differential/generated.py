@@ -85,6 +85,7 @@ POOLS: dict[str, Pool] = {
 API_POOLS: dict[tuple[int, str], Pool] = {
     (PRODUCE, "name"): (SCRATCH, SMALL, COMPACTED, "absent", *STRANGE),
     (PRODUCE, "topic_id"): (NOBODY, topic_id(SCRATCH), topic_id(SMALL)),
+    (FETCH, "topic_id"): (NOBODY, topic_id(ORDERS), topic_id(SMALL)),  # of no id Kafka makes an exception
     (CREATE_TOPICS, "name"): (*MADE, *KNOWN, *STRANGE),
     (CREATE_TOPICS, "validate_only"): (True, False),
     (DELETE_TOPICS, "name"): (*MADE, "absent", None),
