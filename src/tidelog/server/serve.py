@@ -283,15 +283,15 @@ class Server:
         self.broker.telemetry.drop(transport.connection)
 
     def on_buffered(self, change: int) -> None:
-        """Half-received frames take that much more memory, or less. Too much: the one who has been
-        sending its request for longest goes."""
+        """Frames half received or held back take that much more memory, or less. Too much: the one who
+        has been sending its request, or not taking its answers, for longest goes."""
         self._buffered_size += change
         if change > 0 and self._buffered_size > FRAMES_BUFFERED_BYTES_MAX:
             idlest = min(
-                (transport for transport in self._transports.values() if transport.connection.buffered_size),
+                (transport for transport in self._transports.values() if transport.buffered_size),
                 key=lambda transport: transport.last_active_ms,
             )
-            idlest.close("half-received requests take too much memory")
+            idlest.close("requests half received or held back take too much memory")
 
     # The broker's effects.
 

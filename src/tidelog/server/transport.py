@@ -1,8 +1,9 @@
 """One socket of one client: bytes in to the broker, answers out, file ranges by sendfile (L5).
 
 Reading stops while the client does not take its answers, or while too many of its requests wait: a slow
-reader costs its own patience and nobody's memory. Before a range of a file is sent, its pages are probed;
-cold ones are read by a thread first, so that the loop never waits for a disk.
+reader costs its own patience, and what was read of it by then counts as half-received requests do.
+Before a range of a file is sent, its pages are probed; cold ones are read by a thread first, so that the
+loop never waits for a disk.
 
 **Invariant:** a file that was cut under a range to be sent closes the connection; other bytes are never
 sent in place of those that were promised.
@@ -24,6 +25,7 @@ from tidelog.server.pages import PageProbe
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _IOV_MAX = 64
+_KEPT_FRAME_COST = 200  # what a memoryview takes besides the bytes it shows
 
 
 class Host(Protocol):
@@ -51,6 +53,7 @@ class Transport:
         "_is_warming",
         "_is_writing",
         "_kept",
+        "_kept_size",
         "_queue",
         "_sent",
         "_socket",
@@ -69,6 +72,7 @@ class Transport:
         self.connection = Connection(frame_size_max, peer)
         self._queue: deque[Piece] = deque()
         self._kept: list[memoryview] = []  # frames that came while there was no room for their answers
+        self._kept_size = 0
         self._sent = 0  # bytes of the first piece in the queue that are gone
         self._unsent_size = 0
         self._warm_size = 0  # how much of the first piece, if it is a slice, is known to be in memory
@@ -161,6 +165,11 @@ class Transport:
         return self._unsent_size
 
     @property
+    def buffered_size(self) -> int:
+        """Memory for requests that are not whole yet, or held back."""
+        return self._buffered_size + self._kept_size
+
+    @property
     def is_choked(self) -> bool:
         """The client has too much to take, or to wait for, to be given more."""
         connection = self.connection
@@ -171,7 +180,16 @@ class Transport:
 
     def keep(self, frames: list[memoryview]) -> None:
         """Hold frames back until the client has taken what it has; their memory is the shared buffer's."""
-        self._kept = frames if self._is_serving_kept else [memoryview(bytearray(frame)) for frame in frames]
+        if self._is_serving_kept:  # they are copies already, and counted until the last of them is served
+            self._kept = frames
+            return
+        copy = memoryview(bytearray().join(frames))
+        end = 0
+        for frame in frames:
+            start, end = end, end + len(frame)
+            self._kept.append(copy[start:end])
+        self._kept_size = end + _KEPT_FRAME_COST * len(frames)
+        self._host.on_buffered(self._kept_size)
 
     def _balance(self) -> None:
         """Read on, or not, by what the client has still to take and what it waits for."""
@@ -189,6 +207,13 @@ class Transport:
             self._is_serving_kept = True
             self._host.on_frames(self, frames)
             self._is_serving_kept = False
+            if not self._kept:
+                self._forget_kept()
+
+    def _forget_kept(self) -> None:
+        self._kept = []
+        self._host.on_buffered(-self._kept_size)
+        self._kept_size = 0
 
     def _watch_writable(self) -> None:
         if not self._is_writing and not self.is_closed:
@@ -302,6 +327,7 @@ class Transport:
                 piece.release()
         self.connection.drop_answers()
         self._queue.clear()
+        self._forget_kept()
         self._host.on_buffered(-self._buffered_size)
         self._socket.close()
         if reason:
