@@ -7,7 +7,7 @@ import pytest
 from tests.protocol.otlp_samples import gauge, metrics, point, sum_of
 from tidelog.broker import telemetry as module
 from tidelog.broker.telemetry import Push, Telemetry
-from tidelog.protocol.compression import compress
+from tidelog.protocol.compression import compress, decompress
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import ErrorCode
 
@@ -26,6 +26,7 @@ class Clients:
         self.telemetry = Telemetry(self.entropy)
         self.now_ms = 50
         self.connection = Connection(100)
+        self.connections = {ID: self.connection}
         self.epoch = 0
         self.subscribe("*")
 
@@ -38,9 +39,13 @@ class Clients:
         wanted = {"all": {"metrics": names, "interval.ms": str(INTERVAL_MS)}}
         self.telemetry.update(wanted, self.epoch)
 
+    def of(self, instance_id: bytes) -> Connection:
+        """Every client has a connection of its own."""
+        return self.connections.setdefault(instance_id, Connection(100))
+
     def get(self, instance_id: bytes = ID) -> int | None:
         """The id of the subscription, or None if it is too soon to ask."""
-        wanted = self.telemetry.get(instance_id, CLIENT, self.connection, self.now_ms)
+        wanted = self.telemetry.get(instance_id, CLIENT, self.of(instance_id), self.now_ms)
         return wanted.subscription_id if wanted is not None else None
 
     def push(
@@ -51,10 +56,12 @@ class Clients:
         instance_id: bytes = ID,
         terminating: bool = False,
         codec: int = 0,
+        connection: Connection | None = None,
     ) -> ErrorCode:
         assert subscription_id is not None
         push = Push(subscription_id, terminating, codec, data)
-        return self.telemetry.push(instance_id, CLIENT, self.connection, self.now_ms, push, SIZE_MAX)
+        spoken = connection or self.of(instance_id)
+        return self.telemetry.push(instance_id, CLIENT, spoken, self.now_ms, push, SIZE_MAX)
 
     def values(self) -> dict[str, float]:
         return {row.name: row.value for row in self.telemetry.snapshot()}
@@ -200,6 +207,114 @@ def test_who_is_silent_for_long_or_hangs_up_is_forgotten(clients: Clients) -> No
     assert (len(clients.telemetry), clients.telemetry.size) == (0, 0)
 
 
+def test_counters_stay_while_any_connection_of_the_client_lives(clients: Clients) -> None:
+    delta = metrics(sum_of("added", point(5), temporality=1))
+    number = clients.get()
+    other = Connection(100)
+    clients.push(number, delta)
+    clients.now_ms += INTERVAL_MS
+    clients.push(number, delta, connection=other)
+    clients.telemetry.drop(clients.connection)
+    assert clients.values() == {"added": 10}
+    clients.now_ms += INTERVAL_MS
+    assert clients.push(number, delta, connection=other) == 0
+    assert clients.values() == {"added": 15}
+    clients.telemetry.drop(other)
+    assert (len(clients.telemetry), clients.telemetry.size) == (0, 0)
+
+
+def test_a_connection_speaks_for_one_client_at_a_time_and_leaves_none_behind(clients: Clients) -> None:
+    clients.push(clients.get())
+    for number in range(1, 9):
+        clients.telemetry.get(bytes([number] * 16), CLIENT, clients.connection, clients.now_ms)
+        assert len(clients.telemetry) == 1
+    clients.telemetry.drop(clients.connection)
+    assert (len(clients.telemetry), clients.telemetry.size) == (0, 0)
+
+
+@pytest.fixture
+def unpacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of what was unpacked."""
+    sizes: list[int] = []
+
+    def counted(codec: int, data: bytes, size_max: int) -> bytes:
+        sizes.append(len(data))
+        return decompress(codec, data, size_max)
+
+    monkeypatch.setattr(module, "decompress", counted)
+    return sizes
+
+
+def test_what_nobody_wants_is_not_even_unpacked(clients: Clients, unpacked: list[int]) -> None:
+    for wanted in ({}, {"one": {"metrics": "", "interval.ms": "1000"}}):
+        clients.epoch += 1
+        clients.telemetry.update(wanted, clients.epoch)
+        number = clients.get()
+        assert number is not None
+        assert clients.push(number) == ErrorCode.unknown_subscription_id
+        clients.now_ms += 300_000
+        assert clients.push(number + 1) == ErrorCode.unknown_subscription_id
+        clients.now_ms += 300_000
+        assert clients.push(number, b"") == 0
+    assert unpacked == []
+
+
+@pytest.mark.parametrize("terminating", [False, True])
+def test_fresh_ids_do_not_get_a_connection_round_the_interval(
+    clients: Clients, unpacked: list[int], terminating: bool
+) -> None:
+    def push_with(number: int) -> ErrorCode:
+        each = bytes([number] * 16)
+        wanted = clients.telemetry.get(each, CLIENT, clients.connection, clients.now_ms)
+        assert wanted is not None
+        return clients.push(
+            wanted.subscription_id,
+            instance_id=each,
+            terminating=terminating,
+            connection=clients.connection,
+        )
+
+    errors = [push_with(number) for number in range(1, 9)]
+    assert errors == [0, 0, *[ErrorCode.throttling_quota_exceeded] * 6]
+    assert len(unpacked) == 2
+    clients.now_ms += INTERVAL_MS
+    assert push_with(9) == 0
+
+
+@pytest.mark.parametrize(
+    "data",
+    [SAMPLE, b"nonsense", bytes(SIZE_MAX + 1), metrics(gauge("g", *[b""] * 99))],
+    ids=["good", "bad", "large", "points"],
+)
+def test_fresh_connections_do_not_get_an_address_beyond_its_bytes(
+    clients: Clients, unpacked: list[int], monkeypatch: pytest.MonkeyPatch, data: bytes
+) -> None:
+    monkeypatch.setattr(module, "TELEMETRY_UNPACKED_MAX", 200)
+    packed = compress(4, data)
+
+    def push_from(address: str, number: int) -> ErrorCode:
+        each = bytes([number] * 16)
+        clients.connections[each] = Connection(100, (address, number))
+        return clients.push(clients.get(each), packed, instance_id=each, codec=4)
+
+    errors = [push_from("10.0.0.1", number) for number in range(1, 40)]
+    assert errors[0] != ErrorCode.throttling_quota_exceeded
+    assert errors[-1] == ErrorCode.throttling_quota_exceeded
+    assert len(unpacked) <= 200 // len(data) + 1
+    assert push_from("10.0.0.2", 50) == errors[0]
+    clients.now_ms += module.SECOND_MS
+    assert push_from("10.0.0.1", 51) == errors[0]
+
+
+def test_the_series_of_one_client_are_bounded(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TELEMETRY_SERIES_MAX", 3)
+    number = clients.get()
+    for names in ("ab", "cd", "ae"):
+        clients.push(number, metrics(*[sum_of(name, point(1)) for name in names]))
+        clients.now_ms += INTERVAL_MS
+    assert [*clients.values()] == ["d", "a", "e"], "those not told of for longest go"
+
+
 def test_new_ids_are_random_uuids_that_nobody_has(clients: Clients) -> None:
     first = clients.telemetry.new_instance_id()
     assert first[6] >> 4 == 4 and first[8] >> 6 == 2
@@ -241,7 +356,8 @@ def test_rows_may_be_read_while_clients_come_and_go(clients: Clients) -> None:
     clients.now_ms += INTERVAL_MS
     clients.push(clients.get(bytes([2] * 16)), metrics(gauge("g", point(7))), instance_id=bytes([2] * 16))
     clients.push(clients.get())
-    clients.telemetry.drop(clients.connection)
+    for connection in clients.connections.values():
+        clients.telemetry.drop(connection)
     assert [row.value for row in rows] == [7, 3]
 
 

@@ -106,6 +106,24 @@ def test_the_number_of_fields_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         decode_metrics(b"\x08\x01" * 1_001)
     with pytest.raises(CorruptBatch, match="more than 1000 fields"):
         decode_metrics(metrics(gauge("g", *[point(1)] * 500)))
+    resource: dict[str, str | int | bool | float] = {str(number): number for number in range(OTLP_LABELS_MAX)}
+    own = metrics(gauge("g", *[point(1, {"k": "v"})] * 50), resource=resource)
+    with pytest.raises(CorruptBatch, match="more than 1000 fields"):  # with those that each inherits
+        decode_metrics(own)
+
+
+@pytest.mark.parametrize(("kind", "each"), [(5, 1), (7, 1), (9, 2), (10, 2), (11, 2)])
+def test_the_number_of_points_is_bounded(monkeypatch: pytest.MonkeyPatch, kind: int, each: int) -> None:
+    monkeypatch.setattr(otlp, "OTLP_POINTS_MAX", 100)
+
+    def several(count: int) -> bytes:
+        return metrics(field(1, "m") + field(kind, field(1, b"") * count))
+
+    assert len(decode_metrics(several(100 // each))) == 100
+    with pytest.raises(CorruptBatch, match="more than 100 points"):
+        decode_metrics(several(100 // each + 1))
+    with pytest.raises(CorruptBatch, match="more than 100 points"):
+        decode_metrics(several(99 // each) + several(2))
 
 
 def test_the_labels_of_a_resource_are_looked_at_once_and_not_for_each_point(
@@ -120,8 +138,9 @@ def test_the_labels_of_a_resource_are_looked_at_once_and_not_for_each_point(
 
     monkeypatch.setattr(otlp, "_told", counted)
     resource = metrics(gauge("g", *[point(1)] * 100), resource={f"label{n}": n for n in range(1_000)})
-    assert len(decode_metrics(resource)) == 100
-    assert sum(looked_at) <= 1_000 + 100 * OTLP_LABELS_MAX
+    points = decode_metrics(resource)
+    assert len(points) == 100 and looked_at == [1_000]
+    assert all(each.labels is points[0].labels for each in points)
 
 
 @given(data=st.data())

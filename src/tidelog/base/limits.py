@@ -64,9 +64,13 @@ DESCRIBED_PROBLEMS_MAX = 1_000  # partitions of one answer that quote a bad name
 TELEMETRY_CLIENTS_MAX = 16_384
 TELEMETRY_BYTES_MAX = 32 * MIB  # of what they said, all together
 TELEMETRY_CLIENT_ID_LENGTH_MAX = 256
-OTLP_FIELDS_MAX = 200_000  # in one push
+TELEMETRY_SERIES_MAX = 10_000  # of one client: what a push can have, and what others before it had
+TELEMETRY_UNPACKED_MAX = 512 * KIB  # in a second from one address; whoever has reached it must wait
+TELEMETRY_PUSHES_MAX = 2  # on one connection in an interval: the usual one and the last
+OTLP_FIELDS_MAX = 40_000  # in one push; a microsecond of the loop each
+OTLP_POINTS_MAX = 5_000  # in one push
 OTLP_NAME_LENGTH_MAX = 256
-OTLP_LABELS_MAX = 32  # of one number
+OTLP_LABELS_MAX = 16  # of one number
 PATTERN_LENGTH_MAX = 1_000  # of a pattern that came over the wire
 PATTERN_MEMORY_MAX = 1 * MIB
 

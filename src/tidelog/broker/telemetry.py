@@ -8,22 +8,28 @@
 | was told that its subscription is unknown | yes                          | as before                      |
 | said that it ends                         | as before                    | no: INVALID_REQUEST            |
 
-What a client said is kept until it says something else, is not heard of for three intervals, or closes its
-connection. Deltas are added up, so that what is shown as a counter is one.
+What a client said is kept until it says something else, is not heard of for three intervals, or none of its
+connections is left. A connection speaks for one client at a time. Deltas are added up, so that what is
+shown as a counter is one.
 
 **Invariant:** the number of clients and the bytes kept for them are bounded; who was silent for longest
-goes first.
+goes first. Nothing is unpacked that nobody wants, and ids, of which anybody can make as many as he likes, do
+not get round the interval: it holds for a connection too, and an address has so many bytes a second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from tidelog.base.limits import (
     TELEMETRY_BYTES_MAX,
     TELEMETRY_CLIENT_ID_LENGTH_MAX,
     TELEMETRY_CLIENTS_MAX,
+    TELEMETRY_PUSHES_MAX,
+    TELEMETRY_SERIES_MAX,
+    TELEMETRY_UNPACKED_MAX,
 )
 from tidelog.broker.subscriptions import Subscription, Wanted, understand, wanted_of
 from tidelog.cluster.controller import encode_id
@@ -35,6 +41,8 @@ from tidelog.protocol.otlp import Labels, Point, decode_metrics
 EXPIRY_MS_MIN = 60_000
 EXPIRY_INTERVALS = 3
 NEVER_MS = -(2**62)
+SECOND_MS = 1_000
+POINT_SIZE = 20  # bytes that are as much work as one number
 SERIES_SIZE = 700  # of the objects that a series is made of, without its texts
 _ASKS_AT_ONCE = (ErrorCode.unknown_subscription_id, ErrorCode.unsupported_compression_type)
 
@@ -67,11 +75,29 @@ class Push(NamedTuple):
     metrics: bytes
 
 
+class Speaker:
+    """A connection: the client that it speaks for, and how often it pushed within the interval."""
+
+    __slots__ = ("instance_id", "push_count", "since_ms")
+
+    def __init__(self, instance_id: bytes) -> None:
+        self.instance_id = instance_id
+        self.push_count = 0
+        self.since_ms = NEVER_MS
+
+    def may_push(self, now_ms: int, interval_ms: int) -> bool:
+        if now_ms - self.since_ms >= interval_ms:
+            self.since_ms, self.push_count = now_ms, 0
+        self.push_count += 1
+        return self.push_count <= TELEMETRY_PUSHES_MAX
+
+
 class Instance:
     """One client: who it is, what it is asked for, when it spoke, what it said."""
 
     __slots__ = (
         "client",
+        "connections",
         "epoch",
         "expires_ms",
         "is_terminating",
@@ -85,6 +111,7 @@ class Instance:
 
     def __init__(self, client: dict[str, str]) -> None:
         self.client = client  # selector to value
+        self.connections: set[Connection] = set()  # that speak for it
         self.epoch: int | None = None
         self.series: dict[tuple[str, Labels], Series] = {}
         self.size = 0
@@ -112,16 +139,24 @@ class Instance:
         return is_terminating
 
     def take(self, points: list[Point]) -> None:
-        """The newest numbers in place of the last; counters that are not among them stay."""
+        """The newest numbers in place of the last; counters not among them stay while there is room."""
         series = {key: kept for key, kept in self.series.items() if kept.is_counter}
+        labels: Labels = ()
+        labels_size = 0
         for point in points:
+            if point.labels is not labels:  # those of a resource are shared
+                labels = point.labels
+                labels_size = sum(len(name) + len(text) for name, text in labels)
             key = point.name, point.labels
             before = self.series.get(key)
             value = point.value
             if point.is_delta and before is not None:
                 value += before.value
-            size = SERIES_SIZE + len(point.name) + sum(len(k) + len(v) for k, v in point.labels)
+            size = SERIES_SIZE + len(point.name) + labels_size
+            series.pop(key, None)  # or it would keep its place among those not told of for long
             series[key] = Series(value, point.is_counter, point.time_ms, size)
+        for key in list(islice(series, max(len(series) - TELEMETRY_SERIES_MAX, 0))):
+            del series[key]
         self.series = series
         self.size = sum(kept.size for kept in series.values())
 
@@ -130,7 +165,9 @@ class Telemetry:
     def __init__(self, entropy: Callable[[int], bytes]) -> None:
         self._entropy = entropy
         self._instances: dict[bytes, Instance] = {}  # the last one heard of is the last
-        self._by_connection: dict[Connection, bytes] = {}
+        self._speakers: dict[Connection, Speaker] = {}
+        self._second_ms = NEVER_MS
+        self._unpacked: dict[str, int] = {}  # bytes in this second, by address
         self._subscriptions: list[Subscription] = []
         self._epoch = -1
         self._size = 0
@@ -182,17 +219,33 @@ class Telemetry:
         error = _push_problem(instance, push, now_ms, size_max)
         instance.is_terminating = push.is_terminating
         if error is ErrorCode.none and push.metrics:
-            error = self._take(instance, push, size_max)
+            error = ErrorCode.throttling_quota_exceeded
+            if self._may_unpack(connection, now_ms, instance.wanted.interval_ms):
+                error = self._take(instance, push, size_max, connection.peer[0])
         instance.last_error = error
         return error
 
-    def _take(self, instance: Instance, push: Push, size_max: int) -> ErrorCode:
+    def _may_unpack(self, connection: Connection, now_ms: int, interval_ms: int) -> bool:
+        if now_ms - self._second_ms >= SECOND_MS:
+            self._second_ms = now_ms
+            self._unpacked.clear()
+        if self._unpacked.get(connection.peer[0], 0) >= TELEMETRY_UNPACKED_MAX:
+            return False
+        return self._speakers[connection].may_push(now_ms, interval_ms)
+
+    def _take(self, instance: Instance, push: Push, size_max: int, address: str) -> ErrorCode:
+        size = size_max
         try:
-            points = decode_metrics(decompress(push.codec, push.metrics, size_max))
+            unpacked = decompress(push.codec, push.metrics, size_max)
+            size = len(unpacked)
+            points = decode_metrics(unpacked)
+            size += POINT_SIZE * len(points)
         except OversizedBatch:
             return ErrorCode.telemetry_too_large
         except CorruptBatch:
             return ErrorCode.invalid_record
+        finally:
+            self._unpacked[address] = self._unpacked.get(address, 0) + size
         self._size -= instance.size
         instance.take(points)
         self._size += instance.size
@@ -210,12 +263,29 @@ class Telemetry:
         self._instances[instance_id] = instance
         if instance.epoch != self._epoch:
             instance.subscribe(wanted_of(instance.client, instance_id, self._subscriptions), self._epoch)
-            self._by_connection[connection] = instance_id
+        self._speak(connection, instance_id, instance)
         kept_ms = max(EXPIRY_MS_MIN, EXPIRY_INTERVALS * instance.wanted.interval_ms)
         instance.expires_ms = now_ms + kept_ms
         while len(self._instances) > TELEMETRY_CLIENTS_MAX:
             self._forget(next(iter(self._instances)))
         return instance
+
+    def _speak(self, connection: Connection, instance_id: bytes, instance: Instance) -> None:
+        instance.connections.add(connection)
+        speaker = self._speakers.get(connection)
+        if speaker is None:
+            self._speakers[connection] = Speaker(instance_id)
+        elif speaker.instance_id != instance_id:
+            self._leave(connection, speaker.instance_id)
+            speaker.instance_id = instance_id
+
+    def _leave(self, connection: Connection, instance_id: bytes) -> None:
+        """The connection no longer speaks for the client, which is forgotten if none does."""
+        instance = self._instances.get(instance_id)
+        if instance is not None:
+            instance.connections.discard(connection)
+            if not instance.connections:
+                self._forget(instance_id)
 
     def _make_room(self) -> None:
         for instance in self._instances.values():
@@ -230,10 +300,11 @@ class Telemetry:
             self._size -= instance.size
 
     def drop(self, connection: Connection) -> None:
-        """The connection is closed, and the client with it, or it will introduce itself again."""
-        instance_id = self._by_connection.pop(connection, None)
-        if instance_id is not None:
-            self._forget(instance_id)
+        """The connection is closed, and if it was the client's last one, the client with it, or it will
+        introduce itself again."""
+        speaker = self._speakers.pop(connection, None)
+        if speaker is not None:
+            self._leave(connection, speaker.instance_id)
 
     def expire(self, now_ms: int) -> None:
         """Forget who has not been heard of for too long."""
@@ -266,6 +337,8 @@ def _push_problem(instance: Instance, push: Push, now_ms: int, size_max: int) ->
         return ErrorCode.throttling_quota_exceeded
     if push.subscription_id != instance.wanted.subscription_id:
         return ErrorCode.unknown_subscription_id
+    if push.metrics and not instance.wanted.metrics:
+        return ErrorCode.unknown_subscription_id  # there is none
     if not 0 <= push.codec < len(CODEC_NAMES):
         return ErrorCode.unsupported_compression_type
     if len(push.metrics) > size_max:

@@ -57,7 +57,9 @@ def handle_get_telemetry_subscriptions(broker: Broker, request: Request) -> Resu
 
 
 def handle_push_telemetry(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: the metrics are unpacked and kept. *Versions*: 0 only."""
+    """*Behaviour*: the metrics are unpacked and kept. Who is asked for nothing has nothing to push;
+    a connection or an address that pushes too much is told to wait. *Versions*: 0 only.
+    """
     asked = request.decode()
     instance_id = to_bytes(asked.client_instance_id)
     if instance_id is None or instance_id == _RESERVED_ID:

@@ -6,7 +6,8 @@ A field is looked up by its tag (number and wire type); what is not looked for i
 it. Of histograms and summaries the count and the sum are kept.
 
 **Invariant:** bytes that are no such message raise `CorruptBatch` and nothing else; work and memory are
-bounded by `OTLP_FIELDS_MAX`, whatever the bytes say.
+bounded by `OTLP_FIELDS_MAX` and `OTLP_POINTS_MAX`, whatever the bytes say. The labels of a resource are put
+in order once, and shared by the points that have none of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.base.limits import OTLP_FIELDS_MAX, OTLP_LABELS_MAX, OTLP_NAME_LENGTH_MAX
+from tidelog.base.limits import OTLP_FIELDS_MAX, OTLP_LABELS_MAX, OTLP_NAME_LENGTH_MAX, OTLP_POINTS_MAX
 from tidelog.protocol.errors import CorruptBatch
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
@@ -44,8 +45,8 @@ _ATTRIBUTES = {
     _SUMMARY: _tag(7, _BYTES),
 }
 _TEMPORALITY, _MONOTONIC = _tag(2, _VARINT), _tag(3, _VARINT)
-_TIME, _AS_DOUBLE, _AS_INT = _tag(3, _FIXED64), _tag(4, _FIXED64), _tag(6, _FIXED64)
-_COUNT, _TOTAL = _tag(4, _FIXED64), _tag(5, _FIXED64)
+_TIME, _AS_INT, _TOTAL = _tag(3, _FIXED64), _tag(6, _FIXED64), _tag(5, _FIXED64)
+_FOURTH = _tag(4, _FIXED64)  # a number's value as a double, or a distribution's count
 _TEXT, _BOOLEAN, _INTEGER, _REAL = _tag(1, _BYTES), _tag(2, _VARINT), _tag(3, _VARINT), _tag(4, _FIXED64)
 
 Labels = tuple[tuple[str, str], ...]
@@ -61,22 +62,35 @@ class Point(NamedTuple):
 
 
 class _Message:
-    """Bytes from `start` to `end`, and how many fields may still be looked at."""
+    """The bytes, and how many fields and points may still be looked at."""
 
-    __slots__ = ("data", "left")
+    __slots__ = ("data", "left", "points_left")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.left = OTLP_FIELDS_MAX
+        self.points_left = OTLP_POINTS_MAX
+
+    def count_fields(self, count: int) -> None:
+        self.left -= count
+        if self.left < 0:
+            raise CorruptBatch(f"telemetry: more than {OTLP_FIELDS_MAX} fields")
+
+    def count_points(self, count: int) -> None:
+        self.points_left -= count
+        if self.points_left < 0:
+            raise CorruptBatch(f"telemetry: more than {OTLP_POINTS_MAX} points")
 
     def fields(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
         """Of each field its tag and, for a varint, the value and 0; for others, where they start and end."""
         position = start
+        data = self.data
         while position < end:
-            self.left -= 1
-            if self.left < 0:
-                raise CorruptBatch(f"telemetry: more than {OTLP_FIELDS_MAX} fields")
-            tag, position = self._varint(position, end)
+            self.count_fields(1)
+            tag = data[position]
+            position += 1
+            if tag >= 0x80:
+                tag, position = self._varint(position - 1, end)
             wire_type = tag & 7
             if wire_type == _VARINT:
                 value, position = self._varint(position, end)
@@ -120,14 +134,14 @@ def decode_metrics(data: bytes) -> list[Point]:
     message = _Message(data)
     points: list[Point] = []
     for resource_start, resource_end in message.within(0, len(data), _FIRST):
-        inherited: list[tuple[str, str]] = []
+        resource_labels: list[tuple[str, str]] = []
         scopes: list[tuple[int, int]] = []
         for tag, start, end in message.fields(resource_start, resource_end):
             if tag == _FIRST:
-                inherited += [_label(message, *place) for place in message.within(start, end, _FIRST)]
+                resource_labels += [_label(message, *place) for place in message.within(start, end, _FIRST)]
             elif tag == _SECOND:
                 scopes.append((start, end))
-        inherited = list(_told(inherited))  # or as many labels as points would be work by their product
+        inherited = _told(resource_labels)
         for scope in scopes:
             for metric in message.within(*scope, _SECOND):
                 points += _metric(message, *metric, inherited)
@@ -158,7 +172,7 @@ def _any_value(message: _Message, start: int, end: int) -> str:
     return text
 
 
-def _metric(message: _Message, start: int, end: int, inherited: list[tuple[str, str]]) -> list[Point]:
+def _metric(message: _Message, start: int, end: int, inherited: Labels) -> list[Point]:
     name = ""
     kind, data_start, data_end = 0, 0, 0
     for tag, first, last in message.fields(start, end):
@@ -172,69 +186,48 @@ def _metric(message: _Message, start: int, end: int, inherited: list[tuple[str, 
     places: list[tuple[int, int]] = []
     for tag, first, last in message.fields(data_start, data_end):
         if tag == _FIRST:
+            message.count_points(1 if kind in _NUMBERS else 2)
             places.append((first, last))
         elif tag == _TEMPORALITY and kind != _GAUGE:
             is_delta = first == _DELTA
         elif tag == _MONOTONIC and kind == _SUM:
             is_counter = bool(first)
-    if kind in _NUMBERS:
-        return [_number(message, *place, kind, name, inherited, is_counter, is_delta) for place in places]
-    return [
-        point for place in places for point in _distribution(message, *place, kind, name, inherited, is_delta)
-    ]
+    points: list[Point] = []
+    for place in places:
+        labels, time_ms, value, total = _data_point(message, *place, kind, inherited)
+        if kind in _NUMBERS:
+            points.append(Point(name, labels, value, time_ms, is_counter, is_delta))
+        else:
+            points.append(Point(f"{name}.count", labels, value, time_ms, True, is_delta))
+            points.append(Point(f"{name}.sum", labels, total, time_ms, True, is_delta))
+    return points
 
 
-def _number(
-    message: _Message,
-    start: int,
-    end: int,
-    kind: int,
-    name: str,
-    inherited: list[tuple[str, str]],
-    is_counter: bool,
-    is_delta: bool,
-) -> Point:
-    labels = list(inherited)
-    value: float = 0
+def _data_point(
+    message: _Message, start: int, end: int, kind: int, inherited: Labels
+) -> tuple[Labels, int, float, float]:
+    """Its labels, its time and its number; of a distribution the count and the sum."""
+    own: list[tuple[str, str]] = []
     time_ms = 0
-    for tag, first, last in message.fields(start, end):
-        if tag == _AS_DOUBLE:
-            (value,) = _DOUBLE.unpack_from(message.data, first)
-        elif tag == _AS_INT:
-            (value,) = _INT64.unpack_from(message.data, first)
-        elif tag == _TIME:
-            time_ms = _UINT64.unpack_from(message.data, first)[0] // _NS_PER_MS
-        elif tag == _ATTRIBUTES[kind]:
-            labels.append(_label(message, first, last))
-    return Point(name, _told(labels), value, time_ms, is_counter, is_delta)
-
-
-def _distribution(
-    message: _Message,
-    start: int,
-    end: int,
-    kind: int,
-    name: str,
-    inherited: list[tuple[str, str]],
-    is_delta: bool,
-) -> list[Point]:
-    labels = list(inherited)
-    count = time_ms = 0
+    value: float = 0
     total = 0.0
+    is_number = kind in _NUMBERS
+    attributes = _ATTRIBUTES[kind]
     for tag, first, last in message.fields(start, end):
-        if tag == _COUNT:
-            (count,) = _UINT64.unpack_from(message.data, first)
-        elif tag == _TOTAL:
-            (total,) = _DOUBLE.unpack_from(message.data, first)
-        elif tag == _TIME:
+        if tag == _TIME:
             time_ms = _UINT64.unpack_from(message.data, first)[0] // _NS_PER_MS
-        elif tag == _ATTRIBUTES[kind]:
-            labels.append(_label(message, first, last))
-    told = _told(labels)
-    return [
-        Point(f"{name}.count", told, count, time_ms, True, is_delta),
-        Point(f"{name}.sum", told, total, time_ms, True, is_delta),
-    ]
+        elif tag == attributes:
+            own.append(_label(message, first, last))
+        elif tag == _FOURTH:
+            (value,) = (_DOUBLE if is_number else _UINT64).unpack_from(message.data, first)
+        elif tag == _AS_INT and is_number:
+            (value,) = _INT64.unpack_from(message.data, first)
+        elif tag == _TOTAL and not is_number:
+            (total,) = _DOUBLE.unpack_from(message.data, first)
+    if not own:
+        return inherited, time_ms, value, total
+    message.count_fields(len(inherited))  # they are sorted again, which is as much work
+    return _told([*inherited, *own]), time_ms, value, total
 
 
 def _told(labels: list[tuple[str, str]]) -> Labels:
