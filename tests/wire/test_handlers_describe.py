@@ -119,6 +119,14 @@ def test_a_partition_that_is_offline_has_no_leader(topics: Harness) -> None:
     assert partition.offline_replicas == (1,)
 
 
+def test_a_partition_that_is_yet_to_be_opened_has_no_leader(topics: Harness) -> None:
+    opened = topics.broker.partitions.of("b")
+    assert opened is not None
+    del opened[1:]
+    (topic,) = ask_partitions(topics, ["b"]).topics
+    assert [partition.error_code for partition in topic.partitions] == [0, ErrorCode.leader_not_available]
+
+
 @pytest.mark.parametrize(
     ("names", "limit", "cursor", "expected"),
     [

@@ -166,7 +166,7 @@ def _topic(broker: Broker, request: Request, topic: TopicFacts, indexes: list[in
 def _partition(broker: Broker, request: Request, topic: TopicFacts, index: int) -> Any:
     facts = topic.partitions[index]
     here = broker.partitions.of(topic.topic_id)
-    is_offline = here is None or here[index].role is Role.OFFLINE
+    is_offline = here is None or index >= len(here) or here[index].role is Role.OFFLINE
     return request.make(
         "DescribeTopicPartitionsResponsePartition",
         error_code=ErrorCode.leader_not_available if is_offline else ErrorCode.none,
