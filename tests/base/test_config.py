@@ -174,3 +174,11 @@ def test_the_level_of_a_codec_is_that_of_the_topic_s_codec() -> None:
     assert topic({}, compression_type="zstd", compression_zstd_level="7").codec_level == 7
     assert topic({}, compression_type="gzip").codec_level == -1
     assert topic({}, compression_type="snappy").codec_level is None
+
+
+def test_no_time_at_all_is_for_topics_and_not_for_brokers_to_keep_records() -> None:
+    assert topic({}, retention_ms="0").retention_ms == 0
+    assert topic({"log.retention.ms": "-3"}).retention_ms < 0
+    for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
+        with pytest.raises(InvalidSetting, match="other than 0"):
+            BrokerSettings({key: "0"})

@@ -36,6 +36,7 @@ TOPIC_SETTINGS = {
         *TOPIC_ROWS,
     )
 }
+TOPIC_SETTINGS["retention.ms"] = replace(TOPIC_SETTINGS["retention.ms"], minimum=-1, excluded=())
 GROUP_SETTINGS = {
     row.name: row
     for row in (

@@ -67,6 +67,7 @@ class Setting:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    excluded: tuple[int, ...] = ()  # numbers within the bounds that make no sense
     read: Callable[[str], object] | None = None  # of `forms`; ValueError for a text that is not right
     change: Change = Change.NEVER
     has_effect: bool = True
@@ -131,8 +132,9 @@ class Setting:
         ceiling = _CEILINGS[self.kind]
         low = -ceiling - 1 if self.minimum is None else self.minimum
         high = ceiling if self.maximum is None else self.maximum
-        if not low <= number <= high:
-            raise OutOfBounds(str(self._refuse(text, f"a number from {low} to {high}")))
+        if not low <= number <= high or number in self.excluded:
+            other = "".join(f", other than {number}" for number in self.excluded)
+            raise OutOfBounds(str(self._refuse(text, f"a number from {low} to {high}{other}")))
         self._checked_choice(str(number))
         return number
 
