@@ -87,7 +87,9 @@ def use(folder: SimulatedDirectory, recovery_point: int, is_clean: bool) -> None
     again, report = open_log(folder, SETTINGS, NOW_MS, recovery_point)
     assert again.end_offset == offset + 1
     if not is_clean and recovery_point == 0:
-        assert (report.cut_bytes, report.problems) == (0, []), report
+        # A whole control batch that nobody can read stays where it is, and is told of at every start.
+        standing = [problem for problem in report.problems if not problem.startswith("the control batch at")]
+        assert (report.cut_bytes, standing) == (0, []), report
     check_reads(again, offset)
 
 
