@@ -225,6 +225,7 @@ HOSTILE = [
     b"GET /health HTTP/1.1\r\n folded: x\r\n\r\n",
     b"GET /health HTTP/1.1\r\nA b: x\r\n\r\n",
     b"GET /health HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello",
+    b"GET /health HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 0\r\n\r\n",
     b"GET /health HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     b"GET /hea\x00lth HTTP/1.1\r\n\r\n",
     b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n",

@@ -9,7 +9,8 @@
 | a head longer than `PROBE_HEAD_SIZE_MAX`    | 431, and the connection is closed                     |
 
 **Invariant:** however many come, and however slowly they talk, the broker's clients do not notice: at most
-`PROBE_CONNECTIONS_MAX` connections, and between two pieces of an answer the loop has its turn.
+`PROBE_CONNECTIONS_MAX` connections, and between two answers, or two pieces of one, the loop has its turn.
+An answer is over when the client's socket has all of it, so that none is left behind uncounted.
 """
 
 from __future__ import annotations
@@ -69,6 +70,8 @@ def parse_head(data: bytes) -> Head:
         name, colon, value = field.partition(":")
         if not colon or not name or any(not 0x21 <= ord(mark) < 0x7F for mark in name):
             raise BadHead("a header is a name, a colon and a value")
+        if name.lower() == "content-length" in headers:
+            raise BadHead("a length is told once")
         headers[name.lower()] = value.strip(" \t").lower()
     if "transfer-encoding" in headers or headers.get("content-length", "0") != "0":
         raise BadHead("a request here has no body")
@@ -78,7 +81,7 @@ def parse_head(data: bytes) -> Head:
 
 
 class _Client:
-    """One connection: whether it is being answered, or may be dropped for another."""
+    """One connection, and whether it is being answered."""
 
     __slots__ = ("is_busy", "reader", "writer")
 
@@ -86,16 +89,25 @@ class _Client:
         self.reader = reader
         self.writer = writer
         self.is_busy = False
+        writer.transport.set_write_buffer_limits(high=0)  # `drain` waits until all is with the kernel
 
     def abort(self) -> None:
         self.writer.transport.abort()
+
+    def end(self) -> None:
+        """Close it; what the client has not taken by now it never gets."""
+        if self.is_busy:
+            self.abort()
+        else:
+            self.writer.close()
 
 
 class Probe:
     def __init__(self, watched: Watched, tell: Callable[[Event], None]) -> None:
         self._watched = watched
         self._tell = tell
-        self._clients: dict[asyncio.Task[None], _Client] = {}  # whoever was answered last is last
+        # Whoever did something last, asked or took a piece of an answer, is last.
+        self._clients: dict[_Client, asyncio.Task[None]] = {}
         self._server: asyncio.Server | None = None
 
     async def start(self, listening: socket.socket) -> None:
@@ -104,43 +116,41 @@ class Probe:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        for client in list(self._clients.values()):
+        for client in list(self._clients):
             client.abort()
         if self._clients:
-            await asyncio.wait(list(self._clients))
+            await asyncio.wait(list(self._clients.values()))
 
     async def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         client = _Client(reader, writer)
         task = asyncio.current_task()
         assert task is not None
-        if not self._make_room():
-            client.abort()
-            return
-        self._clients[task] = client
+        self._make_room()
+        self._clients[client] = task
         try:
-            while await self._serve_one(client) and self._clients.pop(task, None) is not None:
-                self._clients[task] = client
+            while await self._serve_one(client) and client in self._clients:
+                pass
         except (OSError, EOFError, TimeoutError):  # it is gone, or takes too long
             pass
         except Exception as bug:
             lines = "".join(traceback.format_exception(bug))
             self._tell(error("the probe failed", **{TRACEBACK: lines}))
         finally:
-            self._clients.pop(task, None)
-            if client.is_busy:
-                client.abort()
-            else:
-                writer.close()
+            self._clients.pop(client, None)
+            client.end()
 
-    def _make_room(self) -> bool:
-        """Whoever has been silent for longest goes, so that nobody can keep a health check out."""
-        if len(self._clients) < PROBE_CONNECTIONS_MAX:
-            return True
-        silent = next((task for task, client in self._clients.items() if not client.is_busy), None)
-        if silent is None:
-            return False
-        self._clients.pop(silent).abort()
-        return True
+    def _make_room(self) -> None:
+        """Whoever has done nothing for longest goes, in the middle of an answer or not: a health check
+        gets in."""
+        while len(self._clients) >= PROBE_CONNECTIONS_MAX:
+            client = next(iter(self._clients))
+            del self._clients[client]
+            client.abort()
+
+    def _note_sign_of_life(self, client: _Client) -> None:
+        task = self._clients.pop(client, None)
+        if task is not None:
+            self._clients[client] = task
 
     async def _serve_one(self, client: _Client) -> bool:
         """Read a request and answer it; whether there may be another."""
@@ -154,15 +164,20 @@ class Probe:
             await self._refuse(client, 400, str(bad))
             return False
         client.is_busy = True
+        self._note_sign_of_life(client)
         async with asyncio.timeout(PROBE_ANSWER_SECONDS_MAX):
             await self._answer(client, head)
         client.is_busy = False
+        self._note_sign_of_life(client)
+        await asyncio.sleep(0)  # with more requests at hand, and room for their answers, nothing else waits
         return head.keeps_alive
 
     async def _refuse(self, client: _Client, status: int, reason: str) -> None:
         """The last answer of a connection: what follows in its stream means nothing."""
+        client.is_busy = True
         async with asyncio.timeout(PROBE_ANSWER_SECONDS_MAX):
             await self._send(client, Head("GET", "", True, False), status, _PLAIN, f"{reason}\n")
+        client.is_busy = False
 
     async def _answer(self, client: _Client, head: Head) -> None:
         if head.path not in ("/metrics", "/health"):
@@ -204,6 +219,7 @@ class Probe:
             async for piece in self._pieces():
                 writer.write(b"%x\r\n%b\r\n" % (len(piece), piece) if head.is_chunked else piece)
                 await writer.drain()
+                self._note_sign_of_life(client)
             if head.is_chunked:
                 writer.write(b"0\r\n\r\n")
         await writer.drain()
