@@ -68,6 +68,7 @@ def test_a_connection_is_counted_until_nothing_is_left_of_it(monkeypatch: pytest
         async with probing() as (probe, address):
             with socket.socket() as deaf:
                 deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+                deaf.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 deaf.setblocking(False)
                 await loop.sock_connect(deaf, address)
                 await loop.sock_sendall(deaf, NOWHERE)
