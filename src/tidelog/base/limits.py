@@ -9,7 +9,7 @@ MIB = 1024 * KIB
 # Connections
 RECEIVE_BUFFER_SIZE = 1 * MIB  # one shared buffer: what a single read of a socket may bring
 FRAME_GROWTH_SIZE = 1 * MIB  # a frame's buffer grows by what arrived, never by what was announced
-FRAMES_BUFFERED_BYTES_MAX = 512 * MIB  # half-received frames of all connections together
+FRAMES_BUFFERED_BYTES_MAX = 512 * MIB  # frames half received or held back, of all connections
 PIPELINED_REQUESTS_MAX = 1_024  # requests of one connection that wait for an answer
 UNSENT_BYTES_MAX = 8 * MIB  # answers of one connection not yet taken by the client; then it is not read
 CONNECTIONS_MAX = 10_000

@@ -166,7 +166,7 @@ def _shell_lines(watched: Watched) -> Iterator[str]:
     ):
         yield _one(f"tidelog_{name}_total", "counter", meaning, value)
     for name, meaning, size in (
-        ("received_bytes_buffered", "Half-received requests.", watched.buffered_size),
+        ("received_bytes_buffered", "Requests half received or held back.", watched.buffered_size),
         ("answer_bytes_unsent", "Answers that clients have yet to take.", watched.unsent_size),
     ):
         yield _one(f"tidelog_{name}", "gauge", f"Bytes in memory: {meaning}", size)
