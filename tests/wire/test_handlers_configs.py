@@ -194,7 +194,7 @@ def test_what_another_version_took_can_be_described_and_is_left_out(tmp_path: Pa
     own = {"retention.ms": "-7", "future.key": "1", "segment.ms": "5000", REPLICAS: "1:1," * 20_000}
     nodes[path] = Node(json.dumps({"name": "t", "config": own}).encode(), 5)
     for name, config in {
-        "brokers/default": {"log.retention.ms": "-7", "node.id": "5", "no.such": "1", "log.roll.ms": "9"},
+        "brokers/default": {"log.retention.ms": "0", "node.id": "5", "no.such": "1", "log.roll.ms": "9"},
         "groups/g": {"consumer.session.timeout.ms": "x"},
         "client-metrics/m": {"interval.ms": "x", "metrics": "a" * 40_000},
     }.items():

@@ -17,6 +17,7 @@ from tidelog.base.files import Buffer
 from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.protocol.errors import CorruptBatch
 
+OFFSET_MAX = 2**63 - 1
 HEADER = Struct(">qiibIhiqqqhii")
 assert HEADER.size == BATCH_HEADER_SIZE
 OFFSET_AND_LENGTH = Struct(">qi")
@@ -114,8 +115,8 @@ def check_whole(view: memoryview, start: int, end: int) -> BatchHeader:
         raise CorruptBatch(f"magic {header.magic} is not 2")
     if crc32c(view[start + ATTRIBUTES_POSITION : end]) != header.crc:
         raise CorruptBatch("checksum does not match")
-    if header.last_offset_delta < 0 or header.base_offset < 0:
-        raise CorruptBatch(f"offsets {header.base_offset}+{header.last_offset_delta} are negative")
+    if header.last_offset_delta < 0 or not 0 <= header.base_offset <= OFFSET_MAX - header.last_offset_delta:
+        raise CorruptBatch(f"offsets {header.base_offset}+{header.last_offset_delta} cannot be")
     return header
 
 

@@ -48,8 +48,6 @@ def read_records(batch: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> list[R
     """The records of one whole batch, decompressed to at most `size_max` bytes."""
     view = memoryview(batch)
     header = batches.check_whole(view, 0, len(view))
-    if header.base_offset + header.last_offset_delta > _INT64_MAX:
-        raise CorruptBatch("offsets do not fit 64 bits")
     body = view[BATCH_HEADER_SIZE:]
     # Compaction leaves the bare header of a batch whose records are all gone.
     data = compression.decompress(header.codec, body, size_max) if len(body) else b""
