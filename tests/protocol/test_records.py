@@ -209,7 +209,7 @@ def corrupted(change: str) -> bytearray:
         ("a byte too many", "1 bytes after the last record"),
         ("an offset past the last", "offset delta 1 after 0 of 0"),
         ("an offset twice", "offset delta 0 after 0 of 1"),
-        ("offsets that overflow", "offsets do not fit 64 bits"),
+        ("offsets that overflow", "cannot be"),
         ("a timestamp that overflows", "a timestamp does not fit 64 bits"),
         ("a record longer than its content", "1 bytes more than its content"),
         ("a codec that does not exist", "there is no codec 5"),
