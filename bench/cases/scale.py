@@ -40,8 +40,8 @@ CONNECTIONS = 4
 BATCH = build_batch(10, 100)
 FETCH_BYTES = 1 << 16
 FILES_GONE_SECONDS_MAX = 120.0
-STOP_SECONDS_MAX = 180.0
-START_SECONDS_MAX = 300.0
+STOP_SECONDS_MAX = 90.0
+START_SECONDS_MAX = 120.0
 METHOD = (
     f"scale: topics of {PARTITIONS_PER_TOPIC} partitions, made and deleted {TOPICS_PER_REQUEST} to a request;"
     f" described by one Metadata of all, median of {DESCRIPTIONS}, and page by page (DescribeTopicPartitions,"
