@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-from errno import EMFILE, ENFILE
 from typing import NamedTuple
 
 from tidelog.base.config import BrokerSettings, broker_setting
+from tidelog.base.descriptors import TOO_MANY_OPEN
 from tidelog.base.events import Event, error, info, warning
 from tidelog.base.files import Directory
 from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FLUSHES_MAX, RETENTION_SLICE
@@ -383,7 +383,7 @@ class Broker:
 
     def fail_directory(self, directory: LogDirectory, failure: OSError) -> None:
         """Take a log directory offline for good, with everything in it."""
-        if failure.errno in (EMFILE, ENFILE):  # the process has too many files open; the disk is well
+        if failure.errno in TOO_MANY_OPEN:  # the process has too many files open; the disk is well
             reason = f"{failure.strerror}; raise the limit of open files"
             self.events.append(error("file not opened", directory=directory.path, reason=reason))
             return

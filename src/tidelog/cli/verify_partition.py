@@ -26,7 +26,6 @@ from tidelog.protocol.errors import CorruptBatch
 
 FOLDER = re.compile(rf"([a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}})-(0|[1-9]\d*)")
 _LAST_OFFSET_FIELD = 3
-_NO_OFFSET = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,10 @@ from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place
 from tidelog.cluster.store import Done, Outcome, Refused
+from tidelog.handlers.gathering import deadline_of
 from tidelog.handlers.names import is_internal, name_problem
 from tidelog.handlers.request import Outstanding, Request, Result
-from tidelog.handlers.resources import Entry, topic_entries
+from tidelog.handlers.resources import Entry, Problem, topic_entries
 from tidelog.handlers.uuids import to_bytes, to_uuid
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import encode_array, encode_frame, encode_part
@@ -29,11 +30,6 @@ _ZERO = timedelta(0)
 _NOT_THROTTLED = bytes(4)
 CONFIGS_VERSION = 5  # from here on answers tell the settings of what was made, and are flexible
 _MESSAGE_LENGTH_MAX = 1_000  # messages quote what the client sent, and that may be 32 KB long
-
-
-class Problem(NamedTuple):
-    error: ErrorCode
-    message: str
 
 
 class Plan(NamedTuple):
@@ -81,7 +77,7 @@ def _carry_out_creation(
 
     if not plans:
         return answer()
-    parked = Outstanding(_deadline(broker, timeout), answer)
+    parked = Outstanding(deadline_of(broker, timeout), answer)
 
     def on_outcome(name: str, outcome: Outcome) -> None:
         if isinstance(outcome, Done):
@@ -99,10 +95,6 @@ def _carry_out_creation(
 
         broker.create_topic(name, plan.config, plan.assignment, then)
     return parked
-
-
-def _deadline(broker: Broker, timeout: timedelta) -> int:
-    return broker.uptime_ms + max(int(timeout.total_seconds() * 1_000), 0)
 
 
 def _store_problem(outcome: Outcome, name: str) -> Problem:
@@ -327,7 +319,7 @@ def _carry_out_deletion(
 
     if not doomed:
         return answer()
-    parked = Outstanding(_deadline(broker, timeout), answer)
+    parked = Outstanding(deadline_of(broker, timeout), answer)
 
     def on_outcome(topic: TopicFacts, outcome: Outcome) -> None:
         problem = None if isinstance(outcome, Done) else _deletion_outcome(outcome)

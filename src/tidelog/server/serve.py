@@ -326,8 +326,8 @@ class Server:
                 self._flush(partition, job)
         if broker.events:
             self._tell_events()
-        if broker.has_failed and not self.failed.is_set():
-            self.failed.set()
+            if broker.has_failed:  # which is always told, so that no request need ask
+                self.failed.set()
         deadline_ms = broker.waiting.first_deadline_ms
         if deadline_ms is not None and deadline_ms < self._next_tick_ms and not self._is_stopping:
             self._tick_in(max(deadline_ms - broker.uptime_ms, 1))
