@@ -50,3 +50,19 @@ def test_an_fsync_that_fails_during_a_stop_leaves_no_sign_of_a_clean_one(
 
     asyncio.run(main())
     assert (tmp_path / CLEAN_SHUTDOWN).exists() != fails
+
+
+def test_a_broker_whose_last_directory_has_failed_says_that_it_has(tmp_path: Path) -> None:
+    async def main() -> None:
+        paths = f"{tmp_path / 'a'},{tmp_path / 'b'}"
+        server = Server({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": paths})
+        await server.start()
+        failed = []
+        for directory in server.broker.partitions.directories:
+            server.broker.fail_directory(directory, OSError(errno.EIO, "Input/output error"))
+            server._settle()
+            failed.append(server.failed.is_set())
+        assert failed == [False, True]
+        await server.abort()
+
+    asyncio.run(main())
