@@ -125,7 +125,12 @@ class _Life:
     def start(self) -> tuple[int, int]:
         """The port and the probe's, once it serves."""
         self._thread.start()
-        return self._started.result(START_TIMEOUT_S)
+        try:
+            return self._started.result(START_TIMEOUT_S)
+        except BaseException:
+            if self._started.done():  # it could not start: nothing of it is left when that is told
+                self._thread.join()
+            raise
 
     def end(self, *, is_clean: bool) -> None:
         self._loop.call_soon_threadsafe(self._ending.set_result, is_clean)
