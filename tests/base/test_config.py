@@ -11,10 +11,13 @@ from tidelog.base.config import (
     Source,
     Synonym,
     TopicSettings,
+    check_group_settings,
     check_topic_setting,
     check_topic_settings,
+    group_number,
     resolve_topic_setting,
 )
+from tidelog.base.group_rows import COORDINATOR_ROWS
 from tidelog.base.setting import InvalidSetting
 
 
@@ -182,3 +185,105 @@ def test_no_time_at_all_is_for_topics_and_not_for_brokers_to_keep_records() -> N
     for key in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         with pytest.raises(InvalidSetting, match="other than 0"):
             BrokerSettings({key: "0"})
+
+
+CONSUMER_NUMBERS = ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms")
+
+
+def test_the_settings_of_groups_do_something_and_have_kafka_s_defaults() -> None:
+    settings = BrokerSettings({})
+    assert settings.number("group.initial.rebalance.delay.ms") == 3_000
+    assert [settings.number(f"group.consumer.{name}") for name in CONSUMER_NUMBERS] == [5_000, 45_000, 1_000]
+    assert settings.words("group.consumer.assignors") == ("uniform", "range")
+    assert settings.words("group.coordinator.rebalance.protocols") == ("classic", "consumer", "streams")
+    assert settings.number("offsets.topic.replication.factor") == 3
+    idle = [row.name for row in COORDINATOR_ROWS if not row.has_effect]
+    assert idle == ["offsets.topic.compression.codec"]
+    dynamic = [row.name for row in COORDINATOR_ROWS if row.is_dynamic]
+    assert dynamic == ["group.consumer.assignment.interval.ms"]
+    assert not any("No groups are served" in row.meaning for row in BROKER_SETTINGS.values())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("group.max.size", "0", "from 1"),
+        ("group.consumer.session.timeout.ms", "0", "from 1"),
+        ("group.consumer.min.assignment.interval.ms", "-1", "from 0"),
+        ("group.consumer.assignors", "sticky", "one of uniform, range"),
+        ("group.consumer.assignors", "", "at least one"),
+        ("group.consumer.assignors", "range,range", "none twice"),
+        ("group.consumer.migration.policy", "sideways", "one of bidirectional"),
+        ("group.coordinator.rebalance.protocols", "consumer", "classic among them"),
+        ("group.coordinator.rebalance.protocols", "classic,share", "one of classic"),
+        ("offsets.retention.minutes", "0", "from 1"),
+        ("offsets.topic.segment.bytes", "1023", "from 1024"),
+        ("offsets.topic.compression.codec", "5", "to 4"),
+    ],
+)
+def test_a_bad_setting_of_groups_is_refused(key: str, value: str, words: str) -> None:
+    with pytest.raises(InvalidSetting, match=words) as refused:
+        BrokerSettings({key: value})
+    assert key in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("properties", "words"),
+    [
+        (
+            {"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"},
+            "group.min.session.timeout.ms=9: expected at most group.max.session.timeout.ms=8",
+        ),
+        (
+            {"group.consumer.min.heartbeat.interval.ms": "16000"},
+            "group.consumer.min.heartbeat.interval.ms=16000: "
+            "expected at most group.consumer.max.heartbeat.interval.ms=15000",
+        ),
+        (
+            {"group.consumer.session.timeout.ms": "44999"},
+            "group.consumer.session.timeout.ms=44999: "
+            "expected at least group.consumer.min.session.timeout.ms=45000",
+        ),
+        (
+            {"group.consumer.assignment.interval.ms": "15001"},
+            "group.consumer.assignment.interval.ms=15001: "
+            "expected at most group.consumer.max.assignment.interval.ms=15000",
+        ),
+        (
+            {"group.consumer.session.timeout.ms": "5000", "group.consumer.min.session.timeout.ms": "1"},
+            "group.consumer.session.timeout.ms=5000: expected more than "
+            "group.consumer.heartbeat.interval.ms=5000",
+        ),
+    ],
+)
+def test_settings_of_groups_that_contradict_each_other_are_refused_at_the_start(
+    properties: dict[str, str], words: str
+) -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        BrokerSettings(properties)
+    assert str(refused.value) == words
+
+
+def test_a_group_s_own_number_wins_within_the_broker_s_bounds() -> None:
+    settings, key = BrokerSettings({}), "consumer.session.timeout.ms"
+    assert group_number(settings, {}, key) == 45_000
+    assert group_number(settings, {key: "50000"}, key) == 50_000
+    assert group_number(settings, {key: "70000"}, key) == 60_000
+    assert group_number(settings, {key: "1"}, key) == 45_000
+    assert group_number(settings, {key: "not a number"}, key) == 45_000
+
+
+def test_a_broker_s_number_that_was_set_before_its_bounds_is_kept_within_them() -> None:
+    settings = BrokerSettings({"group.consumer.max.assignment.interval.ms": "2000"})
+    settings.set_dynamic({}, {"group.consumer.assignment.interval.ms": "9000"})
+    assert group_number(settings, {}, "consumer.assignment.interval.ms") == 2_000
+
+
+def test_a_group_s_session_must_be_longer_than_its_heartbeat_interval_whoever_set_which() -> None:
+    wide = BrokerSettings({"group.consumer.min.session.timeout.ms": "1"})
+    with pytest.raises(InvalidSetting, match=r"more than consumer\.heartbeat\.interval\.ms=5000"):
+        check_group_settings(wide, {"consumer.session.timeout.ms": "5000"})
+    check_group_settings(wide, {"consumer.session.timeout.ms": "5001"})
+    beat = {"consumer.session.timeout.ms": "9000", "consumer.heartbeat.interval.ms": "9000"}
+    with pytest.raises(InvalidSetting, match=r"consumer\.session\.timeout\.ms=9000"):
+        check_group_settings(wide, beat)

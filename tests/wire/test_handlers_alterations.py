@@ -372,3 +372,42 @@ def test_a_setting_that_this_version_does_not_take_is_left_out_at_the_start(tmp_
     harness.start()
     assert harness.partition("t").log.settings.max_message_bytes == 1_048_588
     assert produce(harness, 9, "t", batch_of(1)).error_code == 0
+
+
+BOUNDED = (
+    ("consumer.session.timeout.ms", "44999"),
+    ("consumer.session.timeout.ms", "60001"),
+    ("consumer.heartbeat.interval.ms", "4999"),
+    ("consumer.heartbeat.interval.ms", "15001"),
+    ("consumer.assignment.interval.ms", "15001"),
+    ("consumer.assignment.interval.ms", "-1"),
+)
+
+
+@pytest.mark.parametrize(("key", "value"), BOUNDED)
+def test_a_group_s_number_out_of_the_broker_s_bounds_is_refused(
+    harness: Harness, key: str, value: str
+) -> None:
+    assert alter(harness, GROUP, "g", (key, SET, value)) == ErrorCode.invalid_config
+    assert "g" not in harness.broker.image.configs["groups"]
+
+
+def test_a_group_s_number_within_the_broker_s_bounds_is_kept_and_told(harness: Harness) -> None:
+    changes = (
+        ("consumer.session.timeout.ms", SET, "50000"),
+        ("consumer.heartbeat.interval.ms", SET, "15000"),
+    )
+    assert alter(harness, GROUP, "g", *changes) == 0
+    found = rows(describe(harness, 4, (GROUP, "g"))[0])
+    assert [found[key].value for key, *_ in changes] == ["50000", "15000"]
+    assert found["consumer.assignment.interval.ms"].value == "1000"
+
+
+def test_the_assignment_interval_of_all_groups_is_changed_within_its_bounds(harness: Harness) -> None:
+    key = "group.consumer.assignment.interval.ms"
+    for name in ("", "1"):
+        assert alter(harness, BROKER, name, (key, SET, "15001")) == ErrorCode.invalid_request
+        assert alter(harness, BROKER, name, (key, SET, "2000")) == 0
+    assert harness.broker.settings.number(key) == 2_000
+    read_only = ("group.consumer.session.timeout.ms", SET, "50000")
+    assert alter(harness, BROKER, "1", read_only) == ErrorCode.invalid_request

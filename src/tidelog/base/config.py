@@ -15,6 +15,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tidelog.base.broker_rows import BROKER_ROWS
+from tidelog.base.group_rows import COORDINATOR_ROWS
 from tidelog.base.resource_rows import (
     CLIENT_METRICS_ROWS,
     GROUP_FALLBACKS,
@@ -26,7 +27,7 @@ from tidelog.base.setting import InvalidSetting, Setting, UnknownSetting, Value,
 from tidelog.base.unused_rows import UNUSED_ROWS
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
-BROKER_SETTINGS = {row.name: row for row in (*BROKER_ROWS, *UNUSED_ROWS)}
+BROKER_SETTINGS = {row.name: row for row in (*BROKER_ROWS, *COORDINATOR_ROWS, *UNUSED_ROWS)}
 _LISTENER_PREFIX = "listener.name."
 
 TOPIC_SETTINGS = {
@@ -47,6 +48,9 @@ GROUP_SETTINGS = {
 CLIENT_METRICS_SETTINGS = {row.name: row for row in CLIENT_METRICS_ROWS}
 # The broker's settings that answer for another one which is not set, the finest unit first.
 _ANSWERING = {tried[0][0]: tuple(name for name, _ in tried) for tried in TOPIC_FALLBACKS.values()}
+
+_HEARTBEAT, _SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
+_BOUNDED = (_HEARTBEAT, _SESSION, "consumer.assignment.interval.ms")
 
 
 class Source(Enum):
@@ -78,6 +82,7 @@ class BrokerSettings:
         self._dynamic: dict[str, Value] = {}
         self._dynamic_default: dict[str, Value] = {}
         self._values = dict(self._static)
+        _check_coordinator(self)
 
     def set_dynamic(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
         """What was changed at run time, for this broker and for all; InvalidSetting changes nothing."""
@@ -179,6 +184,65 @@ def check_topic_settings(overrides: Mapping[str, str]) -> None:
     least, most = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
     if isinstance(least, int) and isinstance(most, int) and least > most:
         raise InvalidSetting(f"min.compaction.lag.ms={least}: expected at most max.compaction.lag.ms={most}")
+
+
+def group_number(settings: BrokerSettings, own: Mapping[str, str], key: str) -> int:
+    """What holds for a group: its own number, else the broker's, kept within the broker's bounds, which may
+    have moved since the number was set."""
+    value = settings.number(f"group.{key}")
+    try:
+        taken = GROUP_SETTINGS[key].parse(own[key]) if key in own else value
+    except InvalidSetting:  # another version of this program took it
+        taken = value
+    assert isinstance(taken, int), key
+    least, most = (settings.number(name) for name in _bounds_of(key))
+    return min(max(taken, least), most)
+
+
+def _bounds_of(key: str) -> tuple[str, str]:
+    kind, _, rest = key.partition(".")
+    return f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
+
+
+def check_group_settings(settings: BrokerSettings, own: Mapping[str, str]) -> None:
+    """Whether a group's own numbers are within the broker's bounds and may stand together."""
+    check_within_bounds(settings, own)
+    beat, session = (int(own.get(key, settings.number(f"group.{key}"))) for key in (_HEARTBEAT, _SESSION))
+    if session <= beat:
+        raise InvalidSetting(f"{_SESSION}={session}: expected more than {_HEARTBEAT}={beat}")
+
+
+def check_within_bounds(settings: BrokerSettings, own: Mapping[str, str], prefix: str = "") -> None:
+    """Whether what is set, by a group or as `group.…` by a broker, is within the broker's bounds."""
+    for key in _BOUNDED:
+        if prefix + key in own:
+            _check_bounds(settings, key, prefix + key, int(own[prefix + key]))
+
+
+def _check_coordinator(settings: BrokerSettings) -> None:
+    """Whether a broker's settings of groups may stand together."""
+    _check_order(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
+    for key in _BOUNDED:
+        _check_order(settings, *_bounds_of(key))
+        _check_bounds(settings, key, f"group.{key}", settings.number(f"group.{key}"))
+    beat, session = settings.number(f"group.{_HEARTBEAT}"), settings.number(f"group.{_SESSION}")
+    if session <= beat:
+        raise InvalidSetting(f"group.{_SESSION}={session}: expected more than group.{_HEARTBEAT}={beat}")
+
+
+def _check_order(settings: BrokerSettings, low: str, high: str) -> None:
+    least, most = settings.number(low), settings.number(high)
+    if least > most:
+        raise InvalidSetting(f"{low}={least}: expected at most {high}={most}")
+
+
+def _check_bounds(settings: BrokerSettings, key: str, name: str, number: int) -> None:
+    low, high = _bounds_of(key)
+    least, most = settings.number(low), settings.number(high)
+    if number < least:
+        raise InvalidSetting(f"{name}={number}: expected at least {low}={least}")
+    if number > most:
+        raise InvalidSetting(f"{name}={number}: expected at most {high}={most}")
 
 
 class TopicSettings:

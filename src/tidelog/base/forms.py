@@ -46,3 +46,19 @@ def read_address_limits(text: str) -> dict[str, int]:
         except ValueError:
             raise ValueError("address:number, …; the names of hosts are not looked up") from None
     return limits
+
+
+def read_distinct(text: str) -> list[str]:
+    """A list with something in it, and nothing twice."""
+    words = text.split(",")
+    if "" in words or len({*words}) < len(words):
+        raise ValueError("at least one word, and none twice")
+    return words
+
+
+def read_protocols(text: str) -> list[str]:
+    """Those that groups may use; most clients know no other than the classic one."""
+    words = read_distinct(text)
+    if "classic" not in words:
+        raise ValueError("classic among them")
+    return words

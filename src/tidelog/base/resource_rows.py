@@ -78,13 +78,13 @@ GROUP_FALLBACKS = (
     "streams.num.standby.replicas",
     "streams.session.timeout.ms",
 )
-_NO_GROUPS = "Has no effect. No groups are served."
+_NO_SHARING = "Has no effect. Groups that share partitions are not served."
 GROUP_ROWS = (
     Setting(
         "share.auto.offset.reset",
         Kind.STRING,
         "latest",
-        _NO_GROUPS,
+        _NO_SHARING,
         read=read_offset_reset,
         has_effect=False,
     ),
@@ -92,11 +92,11 @@ GROUP_ROWS = (
         "share.isolation.level",
         Kind.STRING,
         "read_uncommitted",
-        _NO_GROUPS,
+        _NO_SHARING,
         choices=("read_committed", "read_uncommitted"),
         has_effect=False,
     ),
-    Setting("share.renew.acknowledge.enable", Kind.BOOLEAN, True, _NO_GROUPS, has_effect=False),
+    Setting("share.renew.acknowledge.enable", Kind.BOOLEAN, True, _NO_SHARING, has_effect=False),
 )
 
 CLIENT_METRICS_ROWS = (

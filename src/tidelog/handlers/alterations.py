@@ -198,9 +198,12 @@ class _Alteration:
         config = self._revise(to_be_kept(present))
         if isinstance(config, Problem):
             return config
-        problem = self._name_problem() or values_problem(self._kind, bool(self._name), config)
+        problem = self._name_problem() or self._values_problem(config)
         config = to_be_kept(config)
         return problem or (decide_config(image, kind, name, config) if config != present else [])
+
+    def _values_problem(self, config: Config) -> Problem | None:
+        return values_problem(self._broker.settings, self._kind, bool(self._name), config)
 
     def _name_problem(self) -> Problem | None:
         """Groups and client metrics have names of their own."""
@@ -220,7 +223,7 @@ class _Alteration:
         wrong = name_problem(self._name)
         if wrong is not None:
             return Problem(ErrorCode.invalid_topic_exception, wrong)
-        problem = values_problem(self._kind, True, config)
+        problem = self._values_problem(config)
         if problem is not None:
             return problem
         if topic is None:

@@ -14,8 +14,11 @@ from tidelog.base.config import (
     CLIENT_METRICS_SETTINGS,
     GROUP_SETTINGS,
     TOPIC_SETTINGS,
+    BrokerSettings,
     broker_setting,
+    check_group_settings,
     check_topic_settings,
+    check_within_bounds,
     is_of_listener,
 )
 from tidelog.base.setting import (
@@ -91,17 +94,22 @@ def _is_secret(key: str) -> bool:
     return row is not None and row.is_secret and not row.has_effect
 
 
-def values_problem(kind: int, is_one_broker: bool, config: Config) -> Problem | None:
+def values_problem(
+    settings: BrokerSettings, kind: int, is_one_broker: bool, config: Config
+) -> Problem | None:
     """The error for settings that cannot stand, by the code that Kafka has for each kind of resource."""
     try:
         if kind == Resource.TOPIC:
             check_topic_settings(config)
         elif kind == Resource.BROKER:
             _check_broker(config, is_one_broker)
+            check_within_bounds(settings, config, "group.")
         else:
             _check_rows(ROWS[kind], config)
             if kind == Resource.CLIENT_METRICS:
                 parse_match([word for word in config.get("match", "").split(",") if word])
+            elif kind == Resource.GROUP:
+                check_group_settings(settings, config)
     except (UnknownSetting, OutOfBounds) as problem:
         is_strict = kind in (Resource.BROKER, Resource.CLIENT_METRICS)
         return Problem(ErrorCode.invalid_request if is_strict else ErrorCode.invalid_config, str(problem))
