@@ -74,6 +74,14 @@ OTLP_LABELS_MAX = 16  # of one number
 PATTERN_LENGTH_MAX = 1_000  # of a pattern that came over the wire
 PATTERN_MEMORY_MAX = 1 * MIB
 
+# Groups
+PATTERNS_KEPT_MAX = 1_000  # whose topics are remembered
+GROUP_ID_LENGTH_MAX = 2**15 - 1  # what a record's key has room for
+JOURNAL_SLICE_SIZE = 256 * KIB  # read, or written anew, in one go
+JOURNAL_ENTRIES_APPLIED = 2_000  # in one go
+JOURNAL_BATCH_SIZE = 512 * KIB  # beyond which what is decided together is written in several batches
+JOURNAL_RECORDS_KEPT = 100_000  # before a journal is written anew, at least
+
 # Credentials
 SCRAM_USERS_MAX = 10_000
 SCRAM_USERS_CHANGED_MAX = 1_000  # by one request: keys are derived on the loop

@@ -20,6 +20,7 @@ from tidelog.base.files import Directory
 from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FLUSHES_MAX, RETENTION_SLICE
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.checkpoints import Checkpoints
+from tidelog.broker.coordinators import Coordinators
 from tidelog.broker.interval import Interval
 from tidelog.broker.partitions import Checkpoint, Partitions, RunJobs, run_in_turn
 from tidelog.broker.relocation import CopyRequest, Relocation
@@ -80,6 +81,7 @@ class Broker:
         self.partitions = Partitions(self.node_id, settings, directories)
         self.checkpoints = Checkpoints(self.partitions.directories)
         self.relocation = Relocation(self)
+        self.coordinators = Coordinators(self)
         self.effects: list[Effect] = []
         self.flushes: list[tuple[Partition, FlushJob]] = []
         self._flushing_count = 0
@@ -172,6 +174,7 @@ class Broker:
             self.effects.append(Removal(directory, [name], self.uptime_ms))
         for partition in self.partitions.of(topic.topic_id) or ():
             self.maybe_flush(partition)
+            self.coordinators.lead(partition)
         return not failures
 
     # The store: requests out, replies in.
@@ -238,6 +241,7 @@ class Broker:
     def _use_topic_settings(self, topic: TopicFacts) -> None:
         for partition in self.partitions.use_settings(topic, self.partitions.resolve(topic)):
             self.waiting.on_moved(partition)
+            self.coordinators.on_moved(partition)
             self.maybe_flush(partition)
 
     def on_store_reply(self, reply: StoreReply) -> None:
@@ -314,8 +318,10 @@ class Broker:
             except OSError as error:
                 self.fail_directory(partition.directory, error)
             self.waiting.on_moved(partition)
+            self.coordinators.resign(partition)
         self.partitions.forget(topic)
         self.checkpoints.forget([topic.name])
+        self.coordinators.on_topics_deleted()
 
     def remove_later(self, directory: Directory, name: str, delay_ms: int) -> None:
         self.effects.append(Removal(directory, [name], self.uptime_ms + delay_ms))
@@ -377,6 +383,7 @@ class Broker:
         else:
             partition.on_flushed(self.now_ms)
             self.waiting.on_moved(partition)
+            self.coordinators.on_moved(partition)
             if partition.role is Role.LEADER:
                 self.maybe_flush(partition)
         self._begin_queued_flushes()
@@ -394,6 +401,7 @@ class Broker:
         for partition in self.partitions.in_directory(directory):
             partition.become_offline()
             self.waiting.on_moved(partition)
+            self.coordinators.resign(partition)
         self.checkpoints.release()
 
     @property
@@ -405,6 +413,7 @@ class Broker:
 
     def tick(self) -> None:
         self.waiting.tick(self.uptime_ms)
+        self.coordinators.tick()
         if self.relocation.moves:
             self.relocation.advance()
         self.partitions.mark_overdue_flushes(self.now_ms)

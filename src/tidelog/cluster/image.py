@@ -103,6 +103,7 @@ class Image:
         self.brokers: dict[int, BrokerFacts] = {}
         self.topics: dict[str, TopicFacts] = {}
         self.topics_by_id: dict[bytes, TopicFacts] = {}
+        self.topics_epoch = 0  # raised whenever a topic comes, goes or grows
         self._folded_names: dict[str, str] = {}
         self.versions: dict[str, int] = {}
         self.configs: dict[str, dict[str, dict[str, str]]] = {
@@ -142,7 +143,6 @@ class Image:
                 self._delete(operation.path)
 
     def _set(self, path: str, data: bytes, version: int) -> None:
-        self.versions[path] = version
         fields = json.loads(data) if data else {}
         parts = path.split("/")
         if path == CLUSTER:
@@ -164,7 +164,9 @@ class Image:
         elif path.startswith(SCRAM + "/"):
             self.scram[unquote(parts[2])] = fields
         elif path.startswith(TOPICS + "/"):
+            self.topics_epoch += path not in self.versions
             self._set_topic(parts, fields, version)
+        self.versions[path] = version
 
     def _set_topic(self, parts: list[str], fields: dict[str, Any], version: int) -> None:
         topic_id = bytes.fromhex(parts[2])
@@ -191,6 +193,7 @@ class Image:
         elif path.startswith(SCRAM + "/"):
             self.scram.pop(unquote(parts[2]), None)
         elif path.startswith(TOPICS + "/"):
+            self.topics_epoch += 1
             topic = self.topics_by_id.get(bytes.fromhex(parts[2]))
             if topic is not None and len(parts) == 4:
                 topic.partitions.pop(int(parts[3]), None)

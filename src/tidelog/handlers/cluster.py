@@ -191,39 +191,3 @@ def _described(broker: Broker, topic: TopicFacts) -> Iterator[DescribedPartition
             yield 0, index, facts.leader, epoch, replicas, facts.in_sync_replicas, ()
         else:
             yield _NOT_AVAILABLE, index, -1, epoch, replicas, facts.in_sync_replicas, replicas
-
-
-def handle_find_coordinator(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: there are no groups and no transactions yet, so no coordinator can be had.
-
-    *Versions*: 1 adds key types and messages; 4 asks for many at once.
-    """
-    asked = request.decode()
-    key_type = getattr(asked, "key_type", _GROUP)
-    if request.version < 4:
-        return request.respond(throttle_time=_ZERO, **_nowhere(key_type, asked.key, request.version))
-    coordinators = tuple(
-        request.make("Coordinator", key=key, **_nowhere(key_type, key, request.version))
-        for key in asked.coordinator_keys
-    )
-    return request.respond(throttle_time=_ZERO, coordinators=coordinators)
-
-
-_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
-_SHARE_VERSION = 6
-
-
-def _nowhere(key_type: int, key: str, version: int) -> dict[str, Any]:
-    is_share = key_type == _SHARE and version >= _SHARE_VERSION and key.count(":") == 2
-    is_known = key_type in (_GROUP, _TRANSACTION) or is_share
-    return {
-        "error_code": ErrorCode.coordinator_not_available if is_known else ErrorCode.invalid_request,
-        "error_message": (
-            "this broker has no consumer groups and no transactions; assign partitions by hand"
-            if is_known
-            else f"no coordinator keeps {key[:_KEY_LENGTH_MAX]!r} of type {key_type}"
-        ),
-        "node_id": -1,
-        "host": "",
-        "port": -1,
-    }

@@ -20,7 +20,7 @@ from tidelog.base.limits import API_VERSION_BITS, PIPELINED_REQUESTS_MAX, SOFTWA
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
 from tidelog.handlers.alterations import handle_alter_configs, handle_incremental_alter_configs
-from tidelog.handlers.cluster import handle_find_coordinator, handle_metadata
+from tidelog.handlers.cluster import handle_metadata
 from tidelog.handlers.configs import handle_describe_configs, handle_list_config_resources
 from tidelog.handlers.describe import (
     handle_describe_cluster,
@@ -30,6 +30,25 @@ from tidelog.handlers.describe import (
 from tidelog.handlers.directories import handle_alter_replica_log_dirs, handle_describe_log_dirs
 from tidelog.handlers.features import features_told, handle_update_features
 from tidelog.handlers.fetch import handle_fetch
+from tidelog.handlers.group_admin import (
+    handle_consumer_group_describe,
+    handle_delete_groups,
+    handle_describe_groups,
+    handle_find_coordinator,
+    handle_list_groups,
+)
+from tidelog.handlers.group_offsets import (
+    handle_offset_commit,
+    handle_offset_delete,
+    handle_offset_fetch,
+)
+from tidelog.handlers.groups import (
+    handle_consumer_group_heartbeat,
+    handle_heartbeat,
+    handle_join_group,
+    handle_leave_group,
+    handle_sync_group,
+)
 from tidelog.handlers.growth import (
     handle_create_partitions,
     handle_delete_records,
@@ -113,7 +132,15 @@ APIS = (
     Api(1, 4, 18, 12, handle_fetch),
     Api(2, 1, 11, 6, handle_list_offsets),
     Api(3, 0, 13, 9, handle_metadata),
+    Api(8, 2, 10, 8, handle_offset_commit),
+    Api(9, 1, 10, 6, handle_offset_fetch),
     Api(10, 0, 6, 3, handle_find_coordinator),
+    Api(11, 0, 9, 6, handle_join_group),
+    Api(12, 0, 4, 4, handle_heartbeat),
+    Api(13, 0, 5, 4, handle_leave_group),
+    Api(14, 0, 5, 4, handle_sync_group),
+    Api(15, 0, 6, 5, handle_describe_groups),
+    Api(16, 0, 5, 3, handle_list_groups),
     Api(18, 0, 4, 3, handle_api_versions),
     Api(19, 2, 7, 5, handle_create_topics),
     Api(20, 1, 6, 4, handle_delete_topics),
@@ -128,15 +155,19 @@ APIS = (
     Api(34, 1, 2, 2, handle_alter_replica_log_dirs),
     Api(35, 1, 5, 2, handle_describe_log_dirs),
     Api(37, 0, 3, 2, handle_create_partitions),
+    Api(42, 0, 2, 2, handle_delete_groups),
     Api(43, 0, 2, 2, handle_elect_leaders),
     Api(44, 0, 1, 1, handle_incremental_alter_configs),
     Api(46, 0, 0, 0, handle_list_partition_reassignments),
+    Api(47, 0, 0, 1, handle_offset_delete),
     Api(48, 0, 1, 1, handle_describe_client_quotas),
     Api(50, 0, 0, 0, handle_describe_user_scram_credentials),
     Api(51, 0, 0, 0, handle_alter_user_scram_credentials),
     Api(57, 0, 2, 0, handle_update_features),
     Api(60, 0, 2, 0, handle_describe_cluster),
     Api(61, 0, 0, 0, handle_describe_producers),
+    Api(68, 0, 1, 0, handle_consumer_group_heartbeat),
+    Api(69, 0, 1, 0, handle_consumer_group_describe),
     Api(71, 0, 0, 0, handle_get_telemetry_subscriptions),
     Api(72, 0, 0, 0, handle_push_telemetry),
     Api(74, 0, 1, 0, handle_list_config_resources),

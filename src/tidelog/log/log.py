@@ -27,7 +27,7 @@ from tidelog.log.segment import (
     file_name,
 )
 from tidelog.log.transactions import AbortedIndex, AbortedTransaction
-from tidelog.protocol.batch import NO_TIMESTAMP, check_whole, stamp, stamp_append_time
+from tidelog.protocol.batch import NO_TIMESTAMP, check_whole, read_header, stamp, stamp_append_time
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
 from tidelog.protocol.records import find_timestamp, read_marker
 
@@ -126,6 +126,16 @@ class Log:
         if header.producer_id >= 0:
             self.producers.update(header, base_offset, max_timestamp)
         return Appended(base_offset, last_offset + 1, append_time_ms, False)
+
+    def append_own(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
+        """Append a batch that the broker itself has built: it is what it should be."""
+        view = memoryview(batch)
+        header = read_header(view)
+        base_offset = self.end_offset
+        stamp(view, 0, base_offset, leader_epoch)
+        last_offset = base_offset + header.last_offset_delta
+        self._write(view, leader_epoch, base_offset, last_offset, header.max_timestamp, now_ms)
+        return Appended(base_offset, last_offset + 1, NO_TIMESTAMP, False)
 
     def append_marker(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
         """Append a control batch of the transaction coordinator: the end of a producer's transaction."""

@@ -152,6 +152,36 @@ def _read_nullable(data: bytes, position: int, what: str) -> tuple[bytes | None,
     return (None, position) if size == -1 else wire.read_bytes(data, position, size, what)
 
 
+def read_pairs(data: bytes, position: int, end: int, count: int) -> list[tuple[bytes | None, bytes | None]]:
+    """Key and value of each of `count` uncompressed records that must fill `data[position:end]`.
+
+    For a journal, which has one record in most of its batches and is read whole at every start: what is not
+    key or value is stepped over.
+    """
+    pairs: list[tuple[bytes | None, bytes | None]] = []
+    try:
+        for _ in range(count):
+            size, position = wire.read_varint(data, position, "record length")
+            stop = wire.skip(data, position, size, "record")
+            position += 1  # attributes
+            while data[position] & 0x80:
+                position += 1
+            position += 1  # timestamp delta
+            while data[position] & 0x80:
+                position += 1
+            key, position = _read_nullable(data, position + 1, "key")
+            value, position = _read_nullable(data, position, "value")
+            if position >= stop:
+                raise CorruptBatch("a record is longer than it says")
+            pairs.append((key, value))
+            position = stop
+    except (MalformedRequest, IndexError) as problem:
+        raise CorruptBatch(str(problem)) from None
+    if position != end:
+        raise CorruptBatch(f"{end - position} bytes after the last record")
+    return pairs
+
+
 def build_batch(
     records: Sequence[tuple[bytes | None, bytes | None, Headers, int]],
     *,

@@ -168,19 +168,29 @@ class Partition:
         log = self.log
         segment_count = len(log.segments)
         appended = log.append(view, start, end, self.leader_epoch, now_ms)
-        if appended.is_duplicate:
-            return appended
-        flush_messages = log.settings.flush_messages
+        if not appended.is_duplicate:
+            self._note_appended(appended, end - start, len(log.segments) != segment_count)
+        return appended
+
+    def append_own(self, batch: bytearray, now_ms: int) -> Appended:
+        """Append, as leader, a batch that the broker has built; OSError if the disk failed."""
+        log = self.log
+        segment_count = len(log.segments)
+        appended = log.append_own(batch, self.leader_epoch, now_ms)
+        self._note_appended(appended, len(batch), len(log.segments) != segment_count)
+        return appended
+
+    def _note_appended(self, appended: Appended, size: int, has_rolled: bool) -> None:
+        flush_messages = self.log.settings.flush_messages
         record_count = appended.end_offset - appended.base_offset
         self.append_count += 1
         self.record_count += record_count
-        self.appended_size += end - start
+        self.appended_size += size
         self._unflushed_count += record_count
-        if self._unflushed_count >= flush_messages or len(log.segments) != segment_count:
+        if self._unflushed_count >= flush_messages or has_rolled:
             self.is_flush_wanted = True
         if flush_messages != 1:
             self.high_watermark = appended.end_offset
-        return appended
 
     def maybe_advance(self) -> bool:
         """Move the high watermark to what every in-sync replica has; whether it moved."""

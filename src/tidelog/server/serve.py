@@ -102,6 +102,7 @@ class Server:
         self._next_idle_check_ms = 0
         self._next_tick_ms = 0
         self._is_stopping = False
+        self._is_working = False  # the broker's background work is about to have its turn
 
     async def start(self) -> None:
         """Lock the directories, bind, load, open the logs, serve. Raises InvalidSetting or StartFailed."""
@@ -328,9 +329,20 @@ class Server:
             self._tell_events()
             if broker.has_failed:  # which is always told, so that no request need ask
                 self.failed.set()
+        if broker.coordinators.has_work and not self._is_working:
+            self._is_working = True
+            self.loop.call_soon(self._work)
         deadline_ms = broker.waiting.first_deadline_ms
         if deadline_ms is not None and deadline_ms < self._next_tick_ms and not self._is_stopping:
             self._tick_in(max(deadline_ms - broker.uptime_ms, 1))
+
+    def _work(self) -> None:
+        """One piece of what takes long, between the turns of clients."""
+        self._is_working = False
+        if not self._is_stopping and self.broker.coordinators.has_work:
+            self._set_time()
+            self.broker.coordinators.work()
+            self._settle()
 
     def _tell_events(self) -> None:
         for event in self.broker.events:

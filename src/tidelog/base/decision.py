@@ -1,0 +1,39 @@
+"""What a state machine decides: records to be appended, and answers that wait until they are committed.
+
+**Invariant:** deciding changes nothing that a record stands for; that happens when the appended record is
+replayed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """One record of a journal; no value takes the key away."""
+
+    key: bytes
+    value: bytes | None
+
+
+class Ticket:
+    """The place of somebody who waits for an answer; what it is to the one who gave it out is the
+    subclass's."""
+
+    __slots__ = ()
+
+
+class Decision:
+    """What one input leads to, while it is being put together."""
+
+    __slots__ = ("answers", "entries")
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.answers: list[tuple[Ticket, Any]] = []
+
+    def write(self, key: bytes, value: bytes | None) -> None:
+        self.entries.append(Entry(key, value))
+
+    def answer(self, ticket: Ticket, answer: Any) -> None:
+        self.answers.append((ticket, answer))

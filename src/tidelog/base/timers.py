@@ -1,0 +1,84 @@
+"""Timers of a state machine: what is due, in the order in which it falls due.
+
+Setting a timer later than it was costs nothing but a field (a heartbeat does that thousands of times before
+a session ends); its place in the queue is put right when it comes up.
+
+**Invariant:** a timer that was stopped or set later is not handed out early; ties go by the order of setting.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+Subject = TypeVar("Subject")
+_IDLE = -1
+_STALE_KEPT_MAX = 64
+
+
+class Timer(Generic[Subject]):
+    __slots__ = ("due_ms", "queued_ms", "subject")
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.due_ms = _IDLE
+        self.queued_ms = _IDLE  # the earliest time at which it comes up
+
+    @property
+    def is_set(self) -> bool:
+        return self.due_ms != _IDLE
+
+
+class Timers(Generic[Subject]):
+    def __init__(self) -> None:
+        self._queue: list[tuple[int, int, Timer[Subject]]] = []
+        self._sequence = 0
+        self._set_count = 0
+
+    def set(self, timer: Timer[Subject], due_ms: int) -> None:
+        self._set_count += not timer.is_set
+        timer.due_ms = due_ms
+        if timer.queued_ms == _IDLE or timer.queued_ms > due_ms:
+            self._push(timer)
+
+    def stop(self, timer: Timer[Subject]) -> None:
+        self._set_count -= timer.is_set
+        timer.due_ms = _IDLE
+
+    def _push(self, timer: Timer[Subject]) -> None:
+        if len(self._queue) > 2 * self._set_count + _STALE_KEPT_MAX:
+            self._queue = [entry for entry in self._queue if self._is_current(entry)]
+            heapify(self._queue)
+        self._sequence += 1
+        timer.queued_ms = timer.due_ms
+        heappush(self._queue, (timer.due_ms, self._sequence, timer))
+
+    @staticmethod
+    def _is_current(entry: tuple[int, int, Timer[Subject]]) -> bool:
+        queued_ms, _, timer = entry
+        if timer.queued_ms == queued_ms and not timer.is_set:
+            timer.queued_ms = _IDLE
+        return timer.queued_ms == queued_ms
+
+    def pop_due(self, now_ms: int) -> Subject | None:
+        """The subject of the next timer that is due, which is idle from now on."""
+        queue = self._queue
+        while queue and queue[0][0] <= now_ms:
+            entry = heappop(queue)
+            queued_ms, _, timer = entry
+            if timer.queued_ms != queued_ms:
+                continue  # it was set earlier since, and came up then
+            timer.queued_ms = _IDLE
+            if not timer.is_set:
+                continue
+            if timer.due_ms > now_ms:
+                self._push(timer)
+                continue
+            self.stop(timer)
+            return timer.subject
+        return None
+
+    @property
+    def next_ms(self) -> int | None:
+        """When something is due at the earliest, or a little before that."""
+        return self._queue[0][0] if self._queue else None

@@ -1,0 +1,380 @@
+"""The group coordinators of this broker: one for each partition of `__consumer_offsets` that it leads.
+
+A request for a group becomes a turn of its partition's coordinator. What the turn decided is appended; the
+answers leave when that, and everything before it, is committed. Reads wait in the same way: they may reflect
+what was decided a moment ago.
+
+**Invariant:** nobody hears of a decision that a restart could undo.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.base.config import group_number
+from tidelog.base.decision import Ticket
+from tidelog.base.events import error, info
+from tidelog.broker.waiting import Parked
+from tidelog.cluster.image import GROUP_CONFIG, Image
+from tidelog.cluster.store import Done, Outcome
+from tidelog.groups.classic import ClassicGroup
+from tidelog.groups.coordinator import GroupCoordinator
+from tidelog.groups.patterns import Patterns
+from tidelog.groups.records import read_key
+from tidelog.groups.turn import Turn
+from tidelog.protocol.connection import Answer
+from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
+from tidelog.replication.journal import Journal
+from tidelog.replication.partition import Partition, Role
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+GROUPS_TOPIC = "__consumer_offsets"
+Command = Callable[[GroupCoordinator, Turn], None]
+
+
+class Awaited(Parked, Ticket):
+    """A request that a coordinator answers: at once, or when its answer is decided and committed."""
+
+    __slots__ = ("_broker", "_encode", "_ready", "_refuse")
+
+    def __init__(
+        self,
+        broker: Broker,
+        deadline_ms: int,
+        encode: Callable[[Any], Answer],
+        refuse: Callable[[ErrorCode], Answer],
+    ) -> None:
+        super().__init__(deadline_ms, [])
+        self._broker = broker
+        self._encode = encode
+        self._refuse = refuse
+        self._ready: Answer | None = None
+
+    def give(self, answer: Any) -> None:
+        self._leave(self._encode(answer))
+
+    def fail(self, code: ErrorCode) -> None:
+        self._leave(self._refuse(code))
+
+    def _leave(self, answer: Answer) -> None:
+        if self.slot is None:
+            self._ready = answer
+        else:
+            self._broker.waiting.finish(self, answer)
+
+    def result(self) -> Answer | Parked:
+        """What the handler returns: the answer if there is one, else this, to be parked."""
+        return self if self._ready is None else self._ready
+
+    def finish_late(self) -> Answer | None:
+        return self._refuse(ErrorCode.request_timed_out)
+
+
+class ImageTopics:
+    """The topics of the image, as groups see them."""
+
+    def __init__(self, image: Image) -> None:
+        self._image = image
+
+    @property
+    def epoch(self) -> int:
+        return self._image.topics_epoch
+
+    def names(self) -> Iterable[str]:
+        return self._image.topics
+
+    def id_of(self, name: str) -> bytes | None:
+        topic = self._image.topics.get(name)
+        return topic.topic_id if topic is not None else None
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        topic = self._image.topics_by_id.get(topic_id)
+        return topic.name if topic is not None else None
+
+    def partition_count(self, name: str) -> int:
+        topic = self._image.topics.get(name)
+        return len(topic.partitions) if topic is not None else 0
+
+
+class GroupSettings:
+    """The broker's settings, and those that groups have of their own."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._own = broker.image.configs[GROUP_CONFIG]
+        self._settings = broker.settings
+        self.number = broker.settings.number
+        self.text = broker.settings.text
+        self.words = broker.settings.words
+
+    def of_group(self, group_id: str, key: str) -> int:
+        return group_number(self._settings, self._own.get(group_id, {}), key)
+
+
+class Shard(NamedTuple):
+    """One partition of groups: its journal, its coordinator, and the answers that wait for a commit."""
+
+    journal: Journal
+    coordinator: GroupCoordinator
+    uncommitted: deque[tuple[int, list[tuple[Ticket, Any]]]]
+
+    @property
+    def partition(self) -> Partition:
+        return self.journal.partition
+
+
+class Coordinators:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._patterns = Patterns()
+        self._topics = ImageTopics(broker.image)
+        self._settings = GroupSettings(broker)
+        self._shards: dict[Partition, Shard] = {}
+        self._busy: deque[Shard] = deque()  # that load, or are written anew
+        self._creation_waiters: list[Callable[[], None]] = []
+
+    # Who coordinates what.
+
+    def partition_of(self, group_id: str) -> Partition | None:
+        """The partition that keeps a group, by Kafka's rule."""
+        partitions = self._broker.partitions.of(GROUPS_TOPIC)
+        return partitions[_java_hash(group_id) % len(partitions)] if partitions else None
+
+    def find(self, group_id: str) -> Shard | ErrorCode:
+        """The shard that serves a group now, or why there is none."""
+        partition = self.partition_of(group_id)
+        shard = self._shards.get(partition) if partition is not None else None
+        if shard is None:
+            return ErrorCode.not_coordinator
+        return self._state_of(shard)
+
+    @staticmethod
+    def _state_of(shard: Shard) -> Shard | ErrorCode:
+        if shard.journal.failure is not None:
+            return ErrorCode.coordinator_not_available
+        return shard if shard.journal.is_loaded else ErrorCode.coordinator_load_in_progress
+
+    def all(self) -> Iterator[Shard | ErrorCode]:
+        for shard in self._shards.values():
+            yield self._state_of(shard)
+
+    @property
+    def groups_topic_exists(self) -> bool:
+        return GROUPS_TOPIC in self._broker.image.topics
+
+    def create_topic(self, then: Callable[[], None]) -> None:
+        """Make the topic that keeps groups; `then` when it is there, or could not be made."""
+        self._creation_waiters.append(then)
+        if len(self._creation_waiters) > 1:
+            return
+        settings = self._broker.settings
+        config = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(settings.number("offsets.topic.segment.bytes")),
+        }
+        assignment = [[self._broker.node_id] for _ in range(settings.number("offsets.topic.num.partitions"))]
+        self._broker.create_topic(GROUPS_TOPIC, config, assignment, self._on_created)
+
+    def _on_created(self, outcome: Outcome) -> None:
+        waiters, self._creation_waiters = self._creation_waiters, []
+        if not isinstance(outcome, Done):
+            self._broker.events.append(error("groups topic not created", reason=str(outcome)))
+        for then in waiters:
+            then()
+
+    # Leading, and no longer.
+
+    def lead(self, partition: Partition) -> None:
+        """Load what the partition has of its groups; until then they are told to wait."""
+        if partition.topic != GROUPS_TOPIC or partition.role is not Role.LEADER or partition in self._shards:
+            return
+        coordinator = GroupCoordinator(self._patterns)
+        shard = Shard(Journal(partition, coordinator), coordinator, deque())
+        self._shards[partition] = shard
+        if partition.log.end_offset == partition.log.start_offset:
+            self._load(shard)
+            self._load(shard)
+        else:
+            self._busy.append(shard)
+
+    def resign(self, partition: Partition) -> None:
+        """The partition is not led here any more: its groups are forgotten, who waits is told."""
+        shard = self._shards.pop(partition, None)
+        if shard is None:
+            return
+        turn = self._turn(shard)
+        for group in shard.coordinator.groups.values():
+            if isinstance(group, ClassicGroup):
+                group.stop(turn, ErrorCode.not_coordinator)
+        _give(turn.decision.answers)
+        for _, answers in shard.uncommitted:
+            _fail(answers, ErrorCode.not_coordinator)
+        if shard in self._busy:
+            self._busy.remove(shard)
+
+    # Turns.
+
+    def run(self, shard: Shard, command: Command) -> None:
+        turn = self._turn(shard)
+        command(shard.coordinator, turn)
+        self._carry_out(shard, turn)
+
+    def _turn(self, shard: Shard) -> Turn:
+        broker = self._broker
+        return Turn(
+            broker.now_ms,
+            broker.uptime_ms,
+            self._settings,
+            self._topics,
+            shard.coordinator.timers,
+            broker.entropy,
+        )
+
+    def _carry_out(self, shard: Shard, turn: Turn) -> None:
+        decision, partition = turn.decision, shard.partition
+        end_offset = partition.log.end_offset
+        if decision.entries:
+            try:
+                end_offset = shard.journal.append(decision.entries, self._broker.now_ms)
+            except RefusedBatch as refusal:
+                self._reload(shard, refusal.reason)
+                _fail(decision.answers, ErrorCode.unknown_server_error)
+                return
+            except OSError as failure:
+                _fail(decision.answers, ErrorCode.coordinator_not_available)
+                self._broker.fail_directory(partition.directory, failure)
+                return
+            if partition.is_flush_wanted:
+                self._broker.maybe_flush(partition)
+            self._broker.waiting.on_moved(partition)
+        if decision.answers:
+            if shard.journal.is_committed(end_offset):
+                _give(decision.answers)
+            else:
+                shard.uncommitted.append((end_offset, decision.answers))
+
+    def _reload(self, shard: Shard, reason: str) -> None:
+        """What was decided cannot be kept: go back to what the journal has."""
+        partition = shard.partition
+        event = error("group change not written", partition=partition.index, reason=reason)
+        self._broker.events.append(event)
+        self.resign(partition)
+        self.lead(partition)
+
+    def on_moved(self, partition: Partition) -> None:
+        """More of the partition is committed, or on disk."""
+        shard = self._shards.get(partition)
+        if shard is None:
+            return
+        while shard.uncommitted and shard.journal.is_committed(shard.uncommitted[0][0]):
+            _give(shard.uncommitted.popleft()[1])
+        start_offset = shard.journal.take_start()
+        if start_offset is not None:
+            partition.trim(start_offset)
+            self._broker.checkpoints.want()
+
+    def on_topics_deleted(self) -> None:
+        """Whoever makes a topic of that name again does not begin where others were in the old one."""
+        topics = self._topics
+
+        def is_gone(name: str, topic_id: bytes) -> bool:
+            known = topics.id_of(name)
+            return known is None or (any(topic_id) and topic_id != known)
+
+        for shard in list(self._shards.values()):
+            if shard.journal.is_loaded and len(shard.coordinator.offsets):
+                self.run(shard, lambda coordinator, turn: coordinator.delete_topics(turn, is_gone))
+
+    # Time and background work.
+
+    def tick(self) -> None:
+        for shard in list(self._shards.values()):
+            timers = shard.coordinator.timers
+            while timers.next_ms is not None and timers.next_ms <= self._broker.uptime_ms:
+                if self._shards.get(shard.partition) is not shard:
+                    break
+                turn = self._turn(shard)
+                shard.coordinator.tick(turn)
+                self._carry_out(shard, turn)
+            if shard.journal.is_loaded and shard.journal.is_long and shard not in self._busy:
+                self._busy.append(shard)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._busy)
+
+    def work(self) -> None:
+        """One piece of what takes long."""
+        shard = self._busy[0]
+        if shard.journal.is_loaded:
+            self._write_anew(shard)
+        else:
+            self._load(shard)
+
+    def _load(self, shard: Shard) -> None:
+        journal = shard.journal
+        journal.load()
+        if journal.failure is not None:
+            self._broker.events.append(error("groups not loaded", reason=journal.failure))
+        elif journal.is_loaded:
+            self._note_undecided(shard)
+            turn = self._turn(shard)
+            shard.coordinator.resume(turn)
+            if shard.coordinator.groups:
+                self._broker.events.append(
+                    info(
+                        "groups loaded",
+                        partition=shard.partition.index,
+                        groups=len(shard.coordinator.groups),
+                        offsets=len(shard.coordinator.offsets),
+                    )
+                )
+        if (journal.failure is not None or journal.is_loaded) and shard in self._busy:
+            self._busy.remove(shard)
+
+    @staticmethod
+    def _note_undecided(shard: Shard) -> None:
+        offsets = shard.coordinator.offsets
+        for entry in shard.journal.undecided:
+            try:
+                key = read_key(entry.key)
+            except CorruptBatch:
+                continue
+            spots = offsets.undecided.setdefault(key.group_id, {})
+            spots[key.name, key.partition] = spots.get((key.name, key.partition), 0) + 1
+
+    def _write_anew(self, shard: Shard) -> None:
+        try:
+            shard.journal.write_anew(self._broker.now_ms)
+        except OSError as failure:
+            self._broker.fail_directory(shard.partition.directory, failure)
+            return
+        self._broker.waiting.on_moved(shard.partition)
+        if not shard.journal.is_being_written_anew:
+            self._busy.remove(shard)
+            self._broker.maybe_flush(shard.partition)
+
+
+def _give(answers: list[tuple[Ticket, Any]]) -> None:
+    for ticket, answer in answers:
+        assert isinstance(ticket, Awaited)
+        ticket.give(answer)
+
+
+def _fail(answers: list[tuple[Ticket, Any]], code: ErrorCode) -> None:
+    for ticket, _ in answers:
+        assert isinstance(ticket, Awaited)
+        ticket.fail(code)
+
+
+def _java_hash(text: str) -> int:
+    """`String.hashCode` without its sign, which is how Kafka finds the partition of a group."""
+    raw = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for place in range(0, len(raw), 2):
+        value = (31 * value + (raw[place] << 8 | raw[place + 1])) & 0xFFFFFFFF
+    return value & 0x7FFFFFFF

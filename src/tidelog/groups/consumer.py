@@ -1,0 +1,664 @@
+"""A group of the consumer protocol (KIP-848): the coordinator shares out, each member follows at its pace.
+
+| state       | when                                       | a heartbeat                              |
+|-------------|--------------------------------------------|------------------------------------------|
+| EMPTY       | it has no members                          | of epoch 0 joins                         |
+| ASSIGNING   | its epoch is ahead of its target's         | computes the target, if it may by now    |
+| RECONCILING | a member is not where the target wants it  | takes that member one step (`reconcile`) |
+| STABLE      | all are                                    | renews the session                       |
+
+The epoch is raised when a member comes, goes or subscribes otherwise, or a topic of the group changes. A
+member speaks with its own epoch: a greater one, or a smaller one but the last, is fenced; 0 joins (again),
+-1 leaves, -2 is a static member that will be back. Who speaks no more for the session timeout, or does not
+give up its partitions within its rebalance timeout, is fenced.
+
+**Invariant:** a partition is assigned to one member at a time; a member's epoch never goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from hashlib import blake2b
+from typing import NamedTuple
+
+from tidelog.base.decision import Entry
+from tidelog.groups import records
+from tidelog.groups.assignors import ASSIGNORS, Subscriber
+from tidelog.groups.patterns import Patterns
+from tidelog.groups.reconcile import ConsumerMember, Goal, MemberState, Reported, reconcile
+from tidelog.groups.records import (
+    ConsumerValue,
+    CurrentValue,
+    MemberValue,
+    Owned,
+    PatternValue,
+    Target,
+    TargetValue,
+    group_key,
+    member_key,
+)
+from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
+from tidelog.protocol.errors import ErrorCode
+
+SESSION, REBALANCE, REJOIN, SYNC = "session", "rebalance", "rejoin", "sync"
+PATTERNS_INTERVAL_MS = 1_000  # between two looks at all topics
+JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
+
+
+class State(Enum):
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class Heartbeat(NamedTuple):
+    """A ConsumerGroupHeartbeat request; None where it says nothing new."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int  # -1 for nothing new
+    topics: tuple[str, ...] | None
+    pattern: str | None
+    assignor: str | None
+    reported: Reported
+    client_id: str
+    client_host: str
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says everything, as a member does that is not sure what the coordinator knows."""
+        is_subscribed = self.topics is not None or self.pattern is not None
+        return self.rebalance_timeout_ms != -1 and is_subscribed and self.reported is not None
+
+
+class HeartbeatAnswer(NamedTuple):
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    interval_ms: int = 0
+    assigned: Owned | None = None
+
+
+_BLANK = MemberValue(None, None, "", "", (), None, -1, None, None)
+
+
+class ConsumerGroup:
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.target_epoch = 0
+        self.target_ms = 0
+        self.targets: dict[str, Target] = {}
+        self.patterns: dict[str, PatternValue] = {}
+        self.static_ids: dict[str, str] = {}  # member id by instance id
+        self._owners: dict[tuple[bytes, int], str] = {}  # who has a partition, or has yet to give it up
+        self._timers: dict[tuple[str, str], GroupTimer] = {}  # by kind and member
+        self._topics_epoch = -1  # of the topics when the group's were last looked at
+        self._resolved_epoch = -1  # the same for its patterns, and when that was
+        self._resolved_ms = 0
+
+    # What others ask.
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    @property
+    def state(self) -> State:
+        if not self.members:
+            return State.EMPTY
+        if self.epoch > self.target_epoch:
+            return State.ASSIGNING
+        if all(member.is_reconciled(self.target_epoch) for member in self.members.values()):
+            return State.STABLE
+        return State.RECONCILING
+
+    def topics_of(self, value: MemberValue) -> Iterable[str]:
+        """The names of the topics that a member subscribes to; some may not be there."""
+        found = self.patterns.get(value.pattern) if value.pattern else None
+        return dict.fromkeys((*value.topics, *(found.topics if found is not None else ())))
+
+    def subscribed_topics(self) -> Iterable[str]:
+        return dict.fromkeys(
+            name for member in self.members.values() for name in self.topics_of(member.value)
+        )
+
+    def assignor_of(self, members: Iterable[ConsumerMember], default: str) -> str:
+        """The one that most members ask for."""
+        votes: dict[str, int] = {}
+        for member in members:
+            if member.value.assignor is not None:
+                votes[member.value.assignor] = votes.get(member.value.assignor, 0) + 1
+        return max(votes, key=lambda name: votes[name]) if votes else default
+
+    def check_commit(
+        self, turn: Turn, member_id: str, epoch: int, partitions: Iterable[tuple[str, int]]
+    ) -> None:
+        """Refused unless the member may commit; anybody may while nobody is in."""
+        if epoch < 0 and self.is_empty:
+            return
+        member = self.members.get(member_id)
+        if member is None:
+            raise Refused(ErrorCode.unknown_member_id)
+        if epoch == member.epoch:
+            return
+        stale = ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
+        if epoch > member.epoch:
+            raise Refused(stale)
+        # It has moved on since; what it has owned from then on it may still commit (KIP-1251).
+        for topic, index in partitions:
+            topic_id = turn.topics.id_of(topic)
+            owned = member.assigned.get(topic_id or b"", {})
+            given = owned.get(index, member.revoking.get(topic_id or b"", {}).get(index))
+            if given is None or epoch < given:
+                raise Refused(stale)
+
+    # Replay: each key sets what it stands for, in any order.
+
+    def replay_group(self, value: ConsumerValue) -> None:
+        self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
+
+    def replay_target(self, value: TargetValue) -> None:
+        self.target_epoch, self.target_ms = value.epoch, value.assigned_ms
+
+    def replay_target_member(self, member_id: str, target: Target | None) -> None:
+        if target is None:
+            self.targets.pop(member_id, None)
+        else:
+            self.targets[member_id] = target
+
+    def replay_member(self, member_id: str, value: MemberValue | None) -> None:
+        known = self.members.get(member_id)
+        instance_id = known.value.instance_id if known is not None else None
+        if instance_id is not None and self.static_ids.get(instance_id) == member_id:
+            del self.static_ids[instance_id]
+        if value is None:
+            if known is not None:
+                self._release(known)
+                del self.members[member_id]
+            return
+        self.members[member_id] = (known or ConsumerMember(member_id, value))._replace(value=value)
+        if value.instance_id is not None:
+            self.static_ids[value.instance_id] = member_id
+
+    def replay_current(self, member_id: str, current: CurrentValue | None) -> None:
+        if current is None and member_id not in self.members:
+            return
+        known = self.members.get(member_id, ConsumerMember(member_id, _BLANK))
+        self._release(known)
+        if current is None:
+            current = CurrentValue(LEAVE_EPOCH, LEAVE_EPOCH, MemberState.STABLE, {}, {})
+        member = self.members[member_id] = ConsumerMember(
+            member_id,
+            known.value,
+            current.epoch,
+            current.previous_epoch,
+            MemberState(current.state),
+            current.assigned,
+            current.revoking,
+        )
+        for owned in (member.assigned, member.revoking):
+            for topic_id, indexes in owned.items():
+                for index in indexes:
+                    self._owners[topic_id, index] = member_id
+
+    def _release(self, member: ConsumerMember) -> None:
+        for owned in (member.assigned, member.revoking):
+            for topic_id, indexes in owned.items():
+                for index in indexes:
+                    if self._owners.get((topic_id, index)) == member.member_id:
+                        del self._owners[topic_id, index]
+
+    def replay_pattern(self, pattern: str, value: PatternValue | None) -> None:
+        if value is None:
+            self.patterns.pop(pattern, None)
+        else:
+            self.patterns[pattern] = value
+
+    def tombstones(self) -> list[bytes]:
+        """The keys of everything that the journal has of the group."""
+        group_id = self.group_id
+        kinds = records.CURRENT, records.TARGET_MEMBER, records.MEMBER
+        keys = [member_key(kind, group_id, member_id) for member_id in self.members for kind in kinds]
+        keys += [member_key(records.PATTERN, group_id, pattern) for pattern in self.patterns]
+        return [*keys, group_key(records.TARGET, group_id), group_key(records.CONSUMER, group_id)]
+
+    def entries(self) -> list[Entry]:
+        """Everything that the group is, for the journal."""
+        group_id, members = self.group_id, self.members.values()
+        epoch, target = (
+            records.consumer_value(self.epoch, self.metadata_hash),
+            records.target_value(self.target_epoch, self.target_ms),
+        )
+
+        def of_member(kind: int, name: str, value: bytes) -> Entry:
+            return Entry(member_key(kind, group_id, name), value)
+
+        return [
+            *(
+                of_member(records.MEMBER, each.member_id, records.member_value(each.value))
+                for each in members
+            ),
+            Entry(group_key(records.CONSUMER, group_id), epoch),
+            *(
+                of_member(records.PATTERN, pattern, records.pattern_value(resolved))
+                for pattern, resolved in self.patterns.items()
+            ),
+            *(
+                of_member(records.TARGET_MEMBER, member_id, records.target_member_value(part))
+                for member_id, part in self.targets.items()
+            ),
+            Entry(group_key(records.TARGET, group_id), target),
+            *(
+                of_member(records.CURRENT, each.member_id, records.current_value(each.current))
+                for each in members
+            ),
+        ]
+
+    def resume(self, turn: Turn) -> None:
+        """The group has been loaded: everybody's session begins now, and the time to give up partitions."""
+        for member in self.members.values():
+            self.renew(turn, member)
+            if member.state is MemberState.UNREVOKED:
+                self.set_timer(turn, REBALANCE, member.member_id, member.value.rebalance_timeout_ms)
+
+    # Heartbeats.
+
+    def heartbeat(self, turn: Turn, beat: Heartbeat, patterns: Patterns) -> HeartbeatAnswer:
+        if beat.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+            return self._leave(turn, beat)
+        self._check_room(turn, beat)
+        known = self._speaking_member(turn, beat)
+        before = known or ConsumerMember(beat.member_id or turn.new_uuid(), _BLANK)
+        member = before._replace(value=_updated(before.value, beat))
+        if known is None or member != known or not self._is_at_rest(turn, member):
+            member = self.follow(turn, before, member, beat.reported, patterns, is_joining=known is None)
+        self.renew(turn, member)
+        must_tell = beat.epoch == JOIN_EPOCH or beat.is_full or _flat(member) != _flat(before)
+        return HeartbeatAnswer(
+            ErrorCode.none,
+            None,
+            member.member_id,
+            member.epoch,
+            turn.settings.of_group(self.group_id, "consumer.heartbeat.interval.ms"),
+            member.assigned if must_tell else None,
+        )
+
+    def _is_at_rest(self, turn: Turn, member: ConsumerMember) -> bool:
+        """Whether a heartbeat that says nothing new changes nothing: the way of almost all of them."""
+        return (
+            self.epoch == self.target_epoch
+            and member.is_reconciled(self.target_epoch)
+            and member.member_id in self.members
+            and not self.has_new_topics(turn)
+            and not (self.patterns and self.is_due_for_patterns(turn))
+        )
+
+    def has_new_topics(self, turn: Turn) -> bool:
+        return turn.topics.epoch != self._topics_epoch
+
+    def note_topics(self, turn: Turn) -> None:
+        self._topics_epoch = turn.topics.epoch
+
+    def is_due_for_patterns(self, turn: Turn) -> bool:
+        is_recent = self._resolved_epoch >= 0 and turn.uptime_ms - self._resolved_ms < PATTERNS_INTERVAL_MS
+        return turn.topics.epoch != self._resolved_epoch and not is_recent
+
+    def note_patterns(self, turn: Turn) -> None:
+        self._resolved_epoch, self._resolved_ms = turn.topics.epoch, turn.uptime_ms
+
+    def _check_room(self, turn: Turn, beat: Heartbeat) -> None:
+        size_max = turn.settings.number("group.consumer.max.size")
+        if len(self.members) >= size_max and beat.member_id not in self.members:
+            raise Refused(
+                ErrorCode.group_max_size_reached,
+                f"The consumer group has reached its maximum capacity of {size_max} members.",
+            )
+
+    def _speaking_member(self, turn: Turn, beat: Heartbeat) -> ConsumerMember | None:
+        """The member that a heartbeat is of; None for one that is new. Refused if it is not who it says."""
+        if beat.instance_id is None:
+            known = self.members.get(beat.member_id)
+            if beat.epoch != JOIN_EPOCH:
+                if known is None:
+                    raise Refused(
+                        ErrorCode.unknown_member_id,
+                        f"Member {beat.member_id} is not a member of group {self.group_id}.",
+                    )
+                _check_epoch(known, beat)
+            return known
+        static = self.static_member(beat.instance_id)
+        if beat.epoch != JOIN_EPOCH:
+            static = self._checked_static(beat)
+            _check_epoch(static, beat)
+            return static
+        if static is None or static.member_id == beat.member_id:
+            return static
+        if not static.is_classic and static.epoch != STATIC_LEAVE_EPOCH:
+            raise Refused(
+                ErrorCode.unreleased_instance_id,
+                f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join the group "
+                f"because the instance id is owned by {static.member_id} member.",
+            )
+        return self.replace(turn, static, beat.member_id or turn.new_uuid())
+
+    def static_member(self, instance_id: str | None) -> ConsumerMember | None:
+        member_id = self.static_ids.get(instance_id) if instance_id is not None else None
+        return self.members.get(member_id) if member_id is not None else None
+
+    def _checked_static(self, beat: Heartbeat) -> ConsumerMember:
+        static = self.static_member(beat.instance_id)
+        if static is None:
+            raise Refused(ErrorCode.unknown_member_id, f"Instance id {beat.instance_id} is unknown.")
+        if static.member_id != beat.member_id:
+            raise Refused(
+                ErrorCode.fenced_instance_id,
+                f"Static member {beat.member_id} with instance id {beat.instance_id} was fenced by member "
+                f"{static.member_id}.",
+            )
+        return static
+
+    def replace(self, turn: Turn, old: ConsumerMember, member_id: str) -> ConsumerMember:
+        """A new process with the instance id of a member gets its place and its partitions."""
+        self._write_removal(turn, old.member_id)
+        self._stop_timers(turn, old.member_id)
+        member = old._replace(member_id=member_id, epoch=0, previous_epoch=0)
+        write, target = turn.decision.write, self.targets.get(old.member_id, {})
+        write(member_key(records.MEMBER, self.group_id, member_id), records.member_value(member.value))
+        write(
+            member_key(records.TARGET_MEMBER, self.group_id, member_id), records.target_member_value(target)
+        )
+        self._write_current(turn, member)
+        return member
+
+    def follow(
+        self,
+        turn: Turn,
+        before: ConsumerMember,
+        member: ConsumerMember,
+        reported: Reported,
+        patterns: Patterns,
+        is_joining: bool,
+    ) -> ConsumerMember:
+        """Write what is new about a member, raise the epoch and share out anew if that is called for, and
+        take the member one step."""
+        plan = _Plan(self, turn, before, member)
+        has_changed = plan.note_subscription(is_joining)
+        plan.resolve_patterns(patterns)
+        plan.maybe_raise_epoch()
+        goal = plan.maybe_assign()
+        if has_changed or not member.is_reconciled(goal.epoch):
+            ids = [turn.topics.id_of(name) for name in plan.topics_of(member)]
+            subscribed = frozenset(topic_id for topic_id in ids if topic_id is not None)
+            stepped = reconcile(
+                member,
+                goal,
+                subscribed,
+                has_changed,
+                reported,
+                lambda topic_id, index: (topic_id, index) in self._owners,
+            )
+            if stepped != member:
+                self._write_current(turn, stepped)
+                self._time_revocation(turn, stepped)
+            member = stepped
+        return member
+
+    def waits_for_others(self, member: ConsumerMember) -> bool:
+        """Whether what the member should have is still with others."""
+        target = self.targets.get(member.member_id, {})
+        return any(
+            self._owners.get((topic_id, index), member.member_id) != member.member_id
+            for topic_id, indexes in target.items()
+            for index in indexes
+        )
+
+    def _time_revocation(self, turn: Turn, member: ConsumerMember) -> None:
+        if member.is_classic:  # which has to join again instead
+            return
+        if member.state is MemberState.UNREVOKED:
+            self.set_timer(turn, REBALANCE, member.member_id, member.value.rebalance_timeout_ms)
+        else:
+            self.stop_timer(turn, REBALANCE, member.member_id)
+
+    def _write_current(self, turn: Turn, member: ConsumerMember) -> None:
+        key = member_key(records.CURRENT, self.group_id, member.member_id)
+        turn.decision.write(key, records.current_value(member.current))
+
+    def _write_removal(self, turn: Turn, member_id: str) -> None:
+        for kind in (records.CURRENT, records.TARGET_MEMBER, records.MEMBER):
+            turn.decision.write(member_key(kind, self.group_id, member_id), None)
+
+    # Going.
+
+    def _leave(self, turn: Turn, beat: Heartbeat) -> HeartbeatAnswer:
+        if beat.instance_id is None:
+            member = self.members.get(beat.member_id)
+            if member is None:
+                raise Refused(
+                    ErrorCode.unknown_member_id,
+                    f"Member {beat.member_id} is not a member of group {self.group_id}.",
+                )
+        else:
+            member = self._checked_static(beat)
+        if beat.epoch == STATIC_LEAVE_EPOCH:
+            self._write_current(turn, member._replace(epoch=STATIC_LEAVE_EPOCH, revoking={}))
+            self.stop_timer(turn, REBALANCE, member.member_id)
+        else:
+            self.fence(turn, [member])
+        return HeartbeatAnswer(ErrorCode.none, None, member.member_id, beat.epoch)
+
+    def fence(self, turn: Turn, members: list[ConsumerMember]) -> None:
+        """Remove members; the others share what they had."""
+        gone = {member.member_id for member in members}
+        left = [member for member in self.members.values() if member.member_id not in gone]
+        for member in members:
+            self._write_removal(turn, member.member_id)
+            self._stop_timers(turn, member.member_id)
+        kept_patterns = {member.value.pattern for member in left}
+        for pattern in self.patterns:
+            if pattern not in kept_patterns:
+                turn.decision.write(member_key(records.PATTERN, self.group_id, pattern), None)
+        names = dict.fromkeys(name for member in left for name in self.topics_of(member.value))
+        self.write_epoch(turn, self.epoch + 1, hash_of(turn, names))
+
+    def write_epoch(self, turn: Turn, epoch: int, metadata_hash: int) -> None:
+        key = group_key(records.CONSUMER, self.group_id)
+        turn.decision.write(key, records.consumer_value(epoch, metadata_hash))
+
+    # Timers.
+
+    def renew(self, turn: Turn, member: ConsumerMember) -> None:
+        """The member has been heard of."""
+        if member.value.classic is not None:
+            timeout_ms = member.value.classic.session_timeout_ms
+        else:
+            timeout_ms = turn.settings.of_group(self.group_id, "consumer.session.timeout.ms")
+        self.set_timer(turn, SESSION, member.member_id, timeout_ms)
+
+    def set_timer(self, turn: Turn, kind: str, member_id: str, delay_ms: int) -> None:
+        timer = self._timers.get((kind, member_id))
+        if timer is None:
+            timer = self._timers[kind, member_id] = GroupTimer(Alarm(kind, self.group_id, member_id))
+        turn.set_timer(timer, delay_ms)
+
+    def set_timer_once(self, turn: Turn, kind: str, member_id: str, delay_ms: int) -> None:
+        """Unless it runs already."""
+        timer = self._timers.get((kind, member_id))
+        if timer is None or not timer.is_set:
+            self.set_timer(turn, kind, member_id, delay_ms)
+
+    def stop_timer(self, turn: Turn, kind: str, member_id: str) -> None:
+        timer = self._timers.pop((kind, member_id), None)
+        if timer is not None:
+            turn.timers.stop(timer)
+
+    def _stop_timers(self, turn: Turn, member_id: str) -> None:
+        for kind in (SESSION, REBALANCE, REJOIN, SYNC):
+            self.stop_timer(turn, kind, member_id)
+
+    def stop(self, turn: Turn) -> None:
+        for timer in self._timers.values():
+            turn.timers.stop(timer)
+        self._timers.clear()
+
+
+class _Plan:
+    """What one heartbeat changes in its group, before any of it is replayed."""
+
+    def __init__(
+        self, group: ConsumerGroup, turn: Turn, before: ConsumerMember, member: ConsumerMember
+    ) -> None:
+        self.group = group
+        self.turn = turn
+        self.before = before
+        self.member = member
+        self.members = {**group.members, member.member_id: member}
+        static_id = group.static_ids.get(member.value.instance_id or "")
+        if static_id is not None and static_id != member.member_id:
+            del self.members[static_id]  # it is being replaced
+        self.targets = dict(group.targets)
+        if static_id is not None and static_id in self.targets and static_id != member.member_id:
+            self.targets[member.member_id] = self.targets.pop(static_id)
+        self.patterns = dict(group.patterns)
+        self.epoch = group.epoch
+        self._must_raise = group.epoch == 0
+
+    def topics_of(self, member: ConsumerMember) -> Iterable[str]:
+        found = self.patterns.get(member.value.pattern) if member.value.pattern else None
+        return dict.fromkeys((*member.value.topics, *(found.topics if found is not None else ())))
+
+    def note_subscription(self, is_joining: bool) -> bool:
+        """Write what the member says of itself, if that is new; whether it subscribes to something else."""
+        before, after = self.before.value, self.member.value
+        if before != after or is_joining:
+            key = member_key(records.MEMBER, self.group.group_id, self.member.member_id)
+            self.turn.decision.write(key, records.member_value(after))
+        has_other_topics = set(before.topics) != set(after.topics)
+        self._must_raise = self._must_raise or has_other_topics or is_joining
+        return has_other_topics or (before.pattern or "") != (after.pattern or "")
+
+    def resolve_patterns(self, patterns: Patterns) -> None:
+        """Match the patterns of the members against the topics there are, when either has changed."""
+        group, turn = self.group, self.turn
+        used = dict.fromkeys(member.value.pattern for member in self.members.values() if member.value.pattern)
+        write = turn.decision.write
+        for pattern in [pattern for pattern in self.patterns if pattern not in used]:
+            write(member_key(records.PATTERN, group.group_id, pattern), None)
+            del self.patterns[pattern]
+        is_stale = group.is_due_for_patterns(turn)
+        for pattern in used:
+            known = self.patterns.get(pattern)
+            if known is not None and not is_stale:
+                continue
+            topics = patterns.match(pattern, turn.topics)
+            if known is None or known.topics != topics:
+                found = PatternValue(topics, max(turn.topics.epoch, 0), turn.now_ms)
+                write(member_key(records.PATTERN, group.group_id, pattern), records.pattern_value(found))
+                self.patterns[pattern] = found
+                self._must_raise = True
+        if is_stale:
+            group.note_patterns(turn)
+        if (self.before.value.pattern or "") != (self.member.value.pattern or ""):
+            self._must_raise = True
+
+    def maybe_raise_epoch(self) -> None:
+        group, turn = self.group, self.turn
+        if not self._must_raise and not group.has_new_topics(turn):
+            return
+        names = dict.fromkeys(name for member in self.members.values() for name in self.topics_of(member))
+        metadata_hash = hash_of(turn, names)
+        group.note_topics(turn)
+        if self._must_raise or metadata_hash != group.metadata_hash:
+            self.epoch += 1
+            group.write_epoch(turn, self.epoch, metadata_hash)
+
+    def maybe_assign(self) -> Goal:
+        """The target that holds for the member: a new one if the epoch calls for it and the last is not too
+        recent."""
+        group, turn = self.group, self.turn
+        member_id = self.member.member_id
+        interval_ms = turn.settings.of_group(group.group_id, "consumer.assignment.interval.ms")
+        is_too_soon = group.target_epoch > 0 and 0 <= turn.now_ms - group.target_ms < interval_ms
+        if self.epoch <= group.target_epoch or is_too_soon:
+            return Goal(group.target_epoch, self.targets.get(member_id, {}))
+        names = turn.settings.words("group.consumer.assignors")
+        assign = ASSIGNORS[group.assignor_of(self.members.values(), names[0])]
+        counts: dict[bytes, int] = {}
+        subscribers = {each.member_id: self._subscriber(each, counts) for each in self.members.values()}
+        targets = assign(subscribers, counts)
+        write = turn.decision.write
+        for each_id in self.members:
+            target = targets.get(each_id, {})
+            if each_id not in self.targets or target != self.targets[each_id]:
+                key = member_key(records.TARGET_MEMBER, group.group_id, each_id)
+                write(key, records.target_member_value(target))
+        write(group_key(records.TARGET, group.group_id), records.target_value(self.epoch, turn.now_ms))
+        return Goal(self.epoch, targets.get(member_id, {}))
+
+    def _subscriber(self, member: ConsumerMember, counts: dict[bytes, int]) -> Subscriber:
+        topics = self.turn.topics
+        ids = []
+        for name in self.topics_of(member):
+            topic_id = topics.id_of(name)
+            if topic_id is not None:
+                counts[topic_id] = topics.partition_count(name)
+                ids.append(topic_id)
+        return Subscriber(tuple(ids), member.value.instance_id, self.targets.get(member.member_id, {}))
+
+
+def _updated(value: MemberValue, beat: Heartbeat) -> MemberValue:
+    """What a member has said of itself so far, with what it says now."""
+    return MemberValue(
+        beat.instance_id if beat.instance_id is not None else value.instance_id,
+        beat.rack_id if beat.rack_id is not None else value.rack_id,
+        beat.client_id,
+        beat.client_host,
+        tuple(sorted(set(beat.topics))) if beat.topics is not None else value.topics,
+        beat.pattern if beat.pattern is not None else value.pattern,
+        beat.rebalance_timeout_ms if beat.rebalance_timeout_ms != -1 else value.rebalance_timeout_ms,
+        beat.assignor if beat.assignor is not None else value.assignor,
+        None,
+    )
+
+
+def _check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:
+    is_last = beat.epoch == member.previous_epoch and _is_within(beat.reported, member.assigned)
+    if beat.epoch == member.epoch or (beat.epoch < member.epoch and is_last):
+        return
+    relation = "greater" if beat.epoch > member.epoch else "smaller"
+    raise Refused(
+        ErrorCode.fenced_member_epoch,
+        f"The consumer group member has a {relation} member epoch ({beat.epoch}) than the one known by the "
+        f"group coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _is_within(reported: Reported, assigned: Owned) -> bool:
+    return reported is not None and all(
+        index in assigned.get(topic_id, {}) for topic_id, indexes in reported.items() for index in indexes
+    )
+
+
+def _flat(member: ConsumerMember) -> Mapping[bytes, frozenset[int]]:
+    return {topic_id: frozenset(indexes) for topic_id, indexes in member.assigned.items()}
+
+
+def hash_of(turn: Turn, names: Iterable[str]) -> int:
+    """A number that changes when one of the topics comes, goes or grows; 0 for no topics."""
+    digest = blake2b(digest_size=8)
+    is_empty = True
+    for name in sorted(names):
+        topic_id = turn.topics.id_of(name)
+        if topic_id is not None:
+            is_empty = False
+            digest.update(topic_id + turn.topics.partition_count(name).to_bytes(4, "big"))
+    return 0 if is_empty else int.from_bytes(digest.digest(), "big", signed=True)

@@ -1,0 +1,434 @@
+"""The groups of one partition of `__consumer_offsets`: which there are, and who of them a request is for.
+
+Each command takes a turn and a ticket, and leaves in the turn's decision what is to be written and who is to
+be answered. `replay` is the only way in which a written record takes effect, here and after a restart.
+
+**Invariant:** the state after every decision that was written is what a replay of the journal gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tidelog.base.decision import Entry, Ticket
+from tidelog.base.timers import Timers
+from tidelog.groups import classic, consumer, conversion, records
+from tidelog.groups.assignors import ASSIGNORS
+from tidelog.groups.classic import ClassicGroup, Join, JoinAnswer, Leaving, Sync, SyncAnswer
+from tidelog.groups.consumer import ConsumerGroup, Heartbeat, HeartbeatAnswer
+from tidelog.groups.offsets import MINUTE_MS, Commit, Offsets, Spot
+from tidelog.groups.patterns import Patterns
+from tidelog.groups.records import Key, group_key
+from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
+from tidelog.protocol.embedded import read_subscription
+from tidelog.protocol.errors import CorruptBatch, ErrorCode, MalformedRequest
+
+EXPIRY = "offsets expiry"
+Group = ClassicGroup | ConsumerGroup
+
+
+class CommitAsk(NamedTuple):
+    """An OffsetCommit request, as far as its group is concerned."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    epoch: int  # generation or member epoch; -1 for somebody who is in no group
+    retention_ms: int
+    knows_epochs: bool  # the version has errors for consumer groups
+    commits: list[Commit]
+
+
+class GroupCoordinator:
+    def __init__(self, patterns: Patterns) -> None:
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+        self.timers: Timers[Alarm] = Timers()
+        self._patterns = patterns
+        self._expiry = GroupTimer(Alarm(EXPIRY, "", ""))
+
+    # The journal.
+
+    def replay(self, entry: Entry) -> None:
+        """Let a record take effect; CorruptBatch if it is none of ours or Kafka's."""
+        key = records.read_key(entry.key)
+        if key.kind in (records.OFFSET_0, records.OFFSET):
+            committed = records.read_offset_value(entry.value) if entry.value is not None else None
+            self.offsets.replay(key.group_id, key.name, key.partition, committed)
+            if committed is not None and key.group_id not in self.groups:
+                self.groups[key.group_id] = ClassicGroup(key.group_id, committed.commit_ms)
+        elif key.kind == records.CLASSIC:
+            self._replay_classic(key.group_id, entry.value)
+        elif key.kind in _CONSUMER_KINDS:
+            self._replay_consumer(key, entry.value)
+
+    def _replay_classic(self, group_id: str, value: bytes | None) -> None:
+        group = self.groups.get(group_id)
+        if value is None:
+            if isinstance(group, ClassicGroup) and group.is_empty:
+                del self.groups[group_id]
+            return
+        stored = records.read_classic_value(value)
+        if isinstance(group, ClassicGroup) and (group.stored is not None or group.members):
+            group.replay(stored)
+        elif isinstance(group, ClassicGroup) or group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id, stored.state_ms)
+            group.restore(stored)
+        else:
+            raise CorruptBatch(f"group {group_id} is of both protocols")
+        group.stored = value
+
+    def _replay_consumer(self, key: Key, value: bytes | None) -> None:
+        group = self.groups.get(key.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if value is None:
+                return
+            if group is not None and not group.is_empty:
+                raise CorruptBatch(f"group {key.group_id} is of both protocols")
+            group = self.groups[key.group_id] = ConsumerGroup(key.group_id)
+        if key.kind == records.CONSUMER:
+            if value is None:
+                del self.groups[key.group_id]
+            else:
+                group.replay_group(records.read_consumer_value(value))
+        elif key.kind == records.TARGET and value is not None:
+            group.replay_target(records.read_target_value(value))
+        elif key.kind == records.MEMBER:
+            group.replay_member(key.name, records.read_member_value(value) if value is not None else None)
+        elif key.kind == records.TARGET_MEMBER:
+            target = records.read_target_member_value(value) if value is not None else None
+            group.replay_target_member(key.name, target)
+        elif key.kind == records.CURRENT:
+            group.replay_current(key.name, records.read_current_value(value) if value is not None else None)
+        elif key.kind == records.PATTERN:
+            group.replay_pattern(key.name, records.read_pattern_value(value) if value is not None else None)
+
+    def resume(self, turn: Turn) -> None:
+        """Everything is loaded: sessions begin."""
+        for group in self.groups.values():
+            group.resume(turn)
+        self._await_expiry(turn)
+
+    def stored(self) -> Iterator[list[Entry]]:
+        """All that the journal needs to have, a group at a time; others may come and go meanwhile."""
+        for group_id in list(self.groups):
+            yield self._stored_of(group_id)
+
+    def _stored_of(self, group_id: str) -> list[Entry]:
+        entries = []
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup) and group.stored is not None:
+            entries.append(Entry(group_key(records.CLASSIC, group_id), group.stored))
+        elif isinstance(group, ConsumerGroup):
+            entries += group.entries()
+        for (topic, partition), committed in self.offsets.of(group_id).items():
+            key = records.offset_key(group_id, topic, partition)
+            entries.append(Entry(key, records.offset_value(committed)))
+        return entries
+
+    @property
+    def record_count(self) -> int:
+        """About how many records `stored` gives."""
+        return len(self.groups) + len(self.offsets)
+
+    # Classic groups.
+
+    def join(self, turn: Turn, asked: Join, ticket: Ticket) -> None:
+        try:
+            self._join(turn, asked, ticket)
+        except Refused as refusal:
+            turn.decision.answer(ticket, JoinAnswer(refusal.code, asked.member_id))
+
+    def _join(self, turn: Turn, asked: Join, ticket: Ticket) -> None:
+        least_ms = turn.settings.number("group.min.session.timeout.ms")
+        most_ms = turn.settings.number("group.max.session.timeout.ms")
+        if not least_ms <= asked.session_timeout_ms <= most_ms:
+            raise Refused(ErrorCode.invalid_session_timeout)
+        group = self.groups.get(asked.group_id)
+        if isinstance(group, ConsumerGroup) and group.is_empty:
+            self._bury(turn, group)
+            group = None
+        if isinstance(group, ConsumerGroup):
+            turn.decision.answer(ticket, conversion.join(turn, group, asked, self._patterns))
+            return
+        if group is None:
+            if asked.member_id:
+                raise Refused(ErrorCode.unknown_member_id)
+            group = ClassicGroup(asked.group_id, turn.now_ms)
+        group.join(turn, asked, ticket)
+        self.groups[asked.group_id] = group
+
+    def sync(self, turn: Turn, asked: Sync, ticket: Ticket) -> None:
+        try:
+            group = self._classic_or_consumer(asked.group_id)
+            if isinstance(group, ConsumerGroup):
+                turn.decision.answer(ticket, conversion.sync(turn, group, asked))
+            else:
+                group.sync(turn, asked, ticket)
+        except Refused as refusal:
+            turn.decision.answer(ticket, SyncAnswer(refusal.code))
+
+    def heartbeat(self, turn: Turn, asked: Sync, ticket: Ticket) -> None:
+        try:
+            group = self._classic_or_consumer(asked.group_id)
+            if isinstance(group, ConsumerGroup):
+                error = conversion.heartbeat(turn, group, asked)
+            else:
+                error = group.heartbeat(turn, asked.member_id, asked.instance_id, asked.generation)
+        except Refused as refusal:
+            error = refusal.code
+        turn.decision.answer(ticket, error)
+
+    def _classic_or_consumer(self, group_id: str) -> Group:
+        group = self.groups.get(group_id)
+        if group is None:
+            raise Refused(ErrorCode.unknown_member_id)
+        return group
+
+    def leave(self, turn: Turn, group_id: str, leaving: list[Leaving], ticket: Ticket) -> None:
+        """Answered with one error for each; all UNKNOWN_MEMBER_ID if there is no such group."""
+        group = self.groups.get(group_id)
+        if group is None:
+            turn.decision.answer(ticket, [ErrorCode.unknown_member_id] * len(leaving))
+        elif isinstance(group, ConsumerGroup):
+            members, errors = conversion.leaving_members(group, leaving)
+            if members:
+                self._fence(turn, group, [member.member_id for member in members])
+            turn.decision.answer(ticket, errors)
+        else:
+            turn.decision.answer(ticket, [group.leave(turn, each) for each in leaving])
+            self._maybe_forget(group)
+
+    # Consumer groups.
+
+    def consumer_heartbeat(self, turn: Turn, beat: Heartbeat, ticket: Ticket) -> None:
+        try:
+            self._check_heartbeat(turn, beat)
+            group = self._consumer_group(turn, beat)
+            if (
+                beat.epoch == consumer.LEAVE_EPOCH
+                and beat.instance_id is None
+                and beat.member_id in group.members
+            ):
+                self._fence(turn, group, [beat.member_id])
+                answer = HeartbeatAnswer(ErrorCode.none, None, beat.member_id, beat.epoch)
+            else:
+                answer = group.heartbeat(turn, beat, self._patterns)
+                self.groups[group.group_id] = group
+        except Refused as refusal:
+            answer = HeartbeatAnswer(refusal.code, refusal.message)
+        turn.decision.answer(ticket, answer)
+
+    def _check_heartbeat(self, turn: Turn, beat: Heartbeat) -> None:
+        if beat.assignor is not None and beat.assignor not in turn.settings.words("group.consumer.assignors"):
+            supported = ", ".join(sorted(ASSIGNORS))
+            raise Refused(
+                ErrorCode.unsupported_assignor,
+                f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {supported}.",
+            )
+        if beat.pattern:
+            self._patterns.check(beat.pattern)
+
+    def _consumer_group(self, turn: Turn, beat: Heartbeat) -> ConsumerGroup:
+        """The group of a heartbeat: there, made anew, or made of a classic one."""
+        group = self.groups.get(beat.group_id)
+        if isinstance(group, ConsumerGroup):
+            return group
+        if beat.epoch != consumer.JOIN_EPOCH:
+            reason = "not found" if group is None else "is not a consumer group"
+            text = f"Group {beat.group_id} {reason}."
+            raise Refused(ErrorCode.group_id_not_found, text)
+        if group is None:
+            return ConsumerGroup(beat.group_id)
+        if group.is_empty:
+            group.stop(turn, ErrorCode.unknown_member_id)
+            if group.stored is not None:
+                turn.decision.write(group_key(records.CLASSIC, group.group_id), None)
+            return ConsumerGroup(beat.group_id)
+        size_max = turn.settings.number("group.consumer.max.size")
+        if len(group.members) >= size_max and beat.instance_id not in group.static_ids:
+            raise Refused(
+                ErrorCode.group_max_size_reached,
+                f"The consumer group has reached its maximum capacity of {size_max} members.",
+            )
+        raised = conversion.upgrade(turn, group)
+        self.groups[beat.group_id] = raised
+        return raised
+
+    def _fence(self, turn: Turn, group: ConsumerGroup, member_ids: list[str]) -> None:
+        """Remove members of a consumer group; it becomes a classic one if only such members are left."""
+        if conversion.must_downgrade(turn, group, member_ids):
+            self.groups[group.group_id] = conversion.downgrade(turn, group, member_ids)
+        else:
+            group.fence(turn, [group.members[member_id] for member_id in member_ids])
+
+    # Offsets.
+
+    def commit(self, turn: Turn, asked: CommitAsk, ticket: Ticket) -> None:
+        try:
+            self._check_commit(turn, asked)
+        except Refused as refusal:
+            turn.decision.answer(ticket, [refusal.code] * len(asked.commits))
+            return
+        errors = self.offsets.commit(turn, asked.group_id, asked.commits, asked.retention_ms)
+        turn.decision.answer(ticket, errors)
+
+    def _check_commit(self, turn: Turn, asked: CommitAsk) -> None:
+        group = self.groups.get(asked.group_id)
+        if group is None:
+            if asked.epoch >= 0:
+                code = ErrorCode.group_id_not_found if asked.knows_epochs else ErrorCode.illegal_generation
+                raise Refused(code)
+        elif isinstance(group, ClassicGroup):
+            group.check_commit(turn, asked.member_id, asked.instance_id, asked.epoch)
+        else:
+            member = group.members.get(asked.member_id)
+            if member is not None and not member.is_classic and not asked.knows_epochs:
+                raise Refused(ErrorCode.unsupported_version)
+            spots = ((commit.topic, commit.partition) for commit in asked.commits)
+            group.check_commit(turn, asked.member_id, asked.epoch, spots)
+
+    def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
+        """Whether a member may ask for offsets; who says nothing of itself may."""
+        group = self.groups.get(group_id)
+        if not isinstance(group, ConsumerGroup) or (member_id is None and epoch < 0):
+            return ErrorCode.none
+        member = group.members.get(member_id or "")
+        if member is None:
+            return ErrorCode.unknown_member_id
+        return ErrorCode.none if epoch == member.epoch else ErrorCode.stale_member_epoch
+
+    def delete_offsets(self, turn: Turn, group_id: str, spots: list[Spot], ticket: Ticket) -> None:
+        """Answered with the group's error, and one for each partition."""
+        group = self.groups.get(group_id)
+        if group is None:
+            turn.decision.answer(ticket, (ErrorCode.group_id_not_found, []))
+            return
+        is_busy = isinstance(group, ClassicGroup) and not group.is_empty and not group.uses_consumer_protocol
+        if is_busy:
+            turn.decision.answer(ticket, (ErrorCode.non_empty_group, []))
+            return
+        errors = []
+        for topic, partition in spots:
+            if self._subscribes(group, topic):
+                errors.append(ErrorCode.group_subscribed_to_topic)
+                continue
+            if (topic, partition) in self.offsets.of(group_id):
+                self.offsets.delete(turn, group_id, [(topic, partition)])
+            errors.append(ErrorCode.none)
+        turn.decision.answer(ticket, (ErrorCode.none, errors))
+
+    def delete_group(self, turn: Turn, group_id: str, ticket: Ticket) -> None:
+        group = self.groups.get(group_id)
+        error = ErrorCode.none
+        if group is None:
+            error = ErrorCode.group_id_not_found
+        elif not group.is_empty:
+            error = ErrorCode.non_empty_group
+        else:
+            self._remove(turn, group)
+        turn.decision.answer(ticket, error)
+
+    def _remove(self, turn: Turn, group: Group) -> None:
+        """With all that it committed; a classic group that was never written is gone with its last offset."""
+        self.offsets.delete(turn, group.group_id, list(self.offsets.of(group.group_id)))
+        self._bury(turn, group)
+        if isinstance(group, ClassicGroup):
+            group.stop(turn, ErrorCode.group_id_not_found)
+            del self.groups[group.group_id]
+
+    def _bury(self, turn: Turn, group: Group) -> None:
+        if isinstance(group, ConsumerGroup):
+            for key in group.tombstones():
+                turn.decision.write(key, None)
+            group.stop(turn)
+        elif group.stored is not None:
+            turn.decision.write(group_key(records.CLASSIC, group.group_id), None)
+
+    def delete_topics(self, turn: Turn, is_gone: Callable[[str, bytes], bool]) -> None:
+        self.offsets.delete_topics(turn, is_gone)
+
+    def _subscribes(self, group: Group, topic: str) -> bool:
+        """Whether members of the group consume the topic, as far as the coordinator can tell."""
+        if isinstance(group, ConsumerGroup):
+            return topic in group.subscribed_topics()
+        if not group.uses_consumer_protocol or group.state is not classic.State.STABLE:
+            return bool(group.members) and not group.uses_consumer_protocol
+        return any(topic in _topics_of(member) for member in group.members.values())
+
+    # Time.
+
+    def tick(self, turn: Turn) -> bool:
+        """Let the next of what is due happen; whether there was something."""
+        alarm = self.timers.pop_due(turn.uptime_ms)
+        if alarm is None:
+            return False
+        if alarm.kind == EXPIRY:
+            self._expire(turn)
+            self._await_expiry(turn)
+            return True
+        group = self.groups.get(alarm.group_id)
+        if isinstance(group, ClassicGroup):
+            group.on_alarm(turn, alarm)
+            self._maybe_forget(group)
+        elif group is not None and alarm.member_id in group.members:
+            self._fence(turn, group, [alarm.member_id])
+        return True
+
+    def _await_expiry(self, turn: Turn) -> None:
+        turn.set_timer(self._expiry, turn.settings.number("offsets.retention.check.interval.ms"))
+
+    def _expire(self, turn: Turn) -> None:
+        retention_ms = turn.settings.number("offsets.retention.minutes") * MINUTE_MS
+        for group in list(self.groups.values()):
+            committed = self.offsets.of(group.group_id)
+            gone = list(self._expired(turn, group, retention_ms))
+            if group.is_empty and len(gone) == len(committed):
+                self._remove(turn, group)
+            else:
+                self.offsets.delete(turn, group.group_id, gone)
+
+    def _expired(self, turn: Turn, group: Group, retention_ms: int) -> Iterator[Spot]:
+        since_ms = -1
+        if isinstance(group, ClassicGroup):
+            if group.members and (
+                not group.uses_consumer_protocol or group.state is not classic.State.STABLE
+            ):
+                return iter(())
+            since_ms = group.state_ms if group.stored is not None and group.is_empty else -1
+        subscribed = frozenset(self._subscribed_topics(group))
+        return self.offsets.expired(
+            group.group_id, turn.now_ms, retention_ms, since_ms, lambda topic: topic in subscribed
+        )
+
+    @staticmethod
+    def _subscribed_topics(group: Group) -> Iterator[str]:
+        if isinstance(group, ConsumerGroup):
+            yield from group.subscribed_topics()
+        else:
+            for member in group.members.values():
+                yield from _topics_of(member)
+
+    def _maybe_forget(self, group: ClassicGroup) -> None:
+        """A group that nobody is in, or is about to join, and that the journal has nothing of."""
+        is_known = group.stored is not None or group.group_id in self.offsets.group_ids()
+        if group.state is classic.State.EMPTY and not group.pending and not is_known:
+            self.groups.pop(group.group_id, None)
+
+
+_CONSUMER_KINDS = (
+    records.CONSUMER,
+    records.MEMBER,
+    records.TARGET,
+    records.TARGET_MEMBER,
+    records.CURRENT,
+    records.PATTERN,
+)
+
+
+def _topics_of(member: classic.Member) -> tuple[str, ...]:
+    try:
+        return read_subscription(member.protocols[0][1]).topics if member.protocols else ()
+    except MalformedRequest:
+        return ()

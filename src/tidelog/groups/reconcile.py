@@ -1,0 +1,144 @@
+"""Where a member of a consumer group stands, and its next step towards what it should have (KIP-848).
+
+| state      | the member                                       | goes on when                             |
+|------------|--------------------------------------------------|------------------------------------------|
+| STABLE     | has what the target of its epoch gives it        | there is a newer target                  |
+| UNREVOKED  | has partitions to give up                        | it reports that it owns none of them     |
+| UNRELEASED | waits for partitions that others have to give up | its next heartbeat; it gets what is free |
+
+It gives up first, in its old epoch; only then does it move to the new one and get more.
+
+**Invariant:** a partition is given to a member only when no other has it, assigned or yet to be given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+from tidelog.groups.records import CurrentValue, MemberValue, Owned, Target
+
+
+class MemberState(IntEnum):
+    STABLE = 0
+    UNREVOKED = 1
+    UNRELEASED = 2
+
+
+_NOTHING: Owned = MappingProxyType({})
+
+
+class ConsumerMember(NamedTuple):
+    member_id: str
+    value: MemberValue
+    epoch: int = 0
+    previous_epoch: int = -1
+    state: MemberState = MemberState.STABLE
+    assigned: Owned = _NOTHING
+    revoking: Owned = _NOTHING
+
+    @property
+    def is_classic(self) -> bool:
+        return self.value.classic is not None
+
+    @property
+    def current(self) -> CurrentValue:
+        return CurrentValue(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
+
+    def is_reconciled(self, target_epoch: int) -> bool:
+        return self.state is MemberState.STABLE and self.epoch == target_epoch
+
+    def in_epoch(self, epoch: int) -> ConsumerMember:
+        """With its epoch confirmed or raised; it may have missed the answer, and come with the one before."""
+        return self._replace(epoch=epoch, previous_epoch=self.epoch)
+
+
+# The partitions that a member says it owns; None if it does not say.
+Reported = Mapping[bytes, Collection[int]] | None
+IsTaken = Callable[[bytes, int], bool]
+
+
+class Goal(NamedTuple):
+    epoch: int
+    target: Target
+
+
+def reconcile(
+    member: ConsumerMember,
+    goal: Goal,
+    subscribed: Collection[bytes],
+    has_changed: bool,
+    reported: Reported,
+    is_taken: IsTaken,
+) -> ConsumerMember:
+    """The member after its next step; itself if it cannot take one."""
+    if member.state is MemberState.STABLE and member.epoch == goal.epoch:
+        return _drop_unsubscribed(member, subscribed, reported) if has_changed else member
+    if member.state is MemberState.UNREVOKED and _owns(reported, member.revoking):
+        return _drop_unsubscribed(member, subscribed, reported) if has_changed else member
+    return _step(member, goal, subscribed, reported, is_taken)
+
+
+def _owns(reported: Reported, partitions: Owned) -> bool:
+    """Whether the member may still have one of them: it does unless it says what it has."""
+    if reported is None:
+        return True
+    return any(
+        index in partitions[topic_id]
+        for topic_id, indexes in reported.items()
+        if topic_id in partitions
+        for index in indexes
+    )
+
+
+def _drop_unsubscribed(
+    member: ConsumerMember, subscribed: Collection[bytes], reported: Reported
+) -> ConsumerMember:
+    kept = {topic_id: owned for topic_id, owned in member.assigned.items() if topic_id in subscribed}
+    if len(kept) == len(member.assigned):
+        return member
+    revoking = {topic_id: dict(owned) for topic_id, owned in member.revoking.items()}
+    for topic_id, owned in member.assigned.items():
+        if topic_id not in kept:
+            revoking[topic_id] = {**revoking.get(topic_id, {}), **owned}
+    if _owns(reported, revoking):
+        member = member.in_epoch(member.epoch)
+        return member._replace(state=MemberState.UNREVOKED, assigned=kept, revoking=revoking)
+    return member.in_epoch(member.epoch)._replace(assigned=kept)
+
+
+def _step(
+    member: ConsumerMember,
+    goal: Goal,
+    subscribed: Collection[bytes],
+    reported: Reported,
+    is_taken: IsTaken,
+) -> ConsumerMember:
+    assigned: dict[bytes, dict[int, int]] = {}
+    revoking: dict[bytes, dict[int, int]] = {}
+    added: dict[bytes, list[int]] = {}
+    is_waiting = False
+    for topic_id in (*goal.target, *(each for each in member.assigned if each not in goal.target)):
+        wanted = frozenset(goal.target.get(topic_id, ())) if topic_id in subscribed else frozenset()
+        owned = member.assigned.get(topic_id, {})
+        kept = {index: epoch for index, epoch in owned.items() if index in wanted}
+        given_up = {index: epoch for index, epoch in owned.items() if index not in wanted}
+        for index in sorted(wanted.difference(kept)):
+            # What it has itself to give up is no other's: it may keep it after all.
+            if is_taken(topic_id, index) and index not in member.revoking.get(topic_id, {}):
+                is_waiting = True
+            else:
+                added.setdefault(topic_id, []).append(index)
+        if kept:
+            assigned[topic_id] = kept
+        if given_up:
+            revoking[topic_id] = given_up
+    if revoking and _owns(reported, revoking):
+        member = member.in_epoch(member.epoch)
+        return member._replace(state=MemberState.UNREVOKED, assigned=assigned, revoking=revoking)
+    for topic_id, indexes in added.items():
+        assigned.setdefault(topic_id, {}).update(dict.fromkeys(indexes, goal.epoch))
+    state = MemberState.UNRELEASED if is_waiting else MemberState.STABLE
+    return member.in_epoch(goal.epoch)._replace(state=state, assigned=assigned, revoking={})

@@ -1,0 +1,440 @@
+"""The records of `__consumer_offsets`, in Kafka's own formats: its tools read ours, and we read its.
+
+A key begins with its kind, a value with its version. What a group is, is told by the last value of each key:
+nothing depends on the order of records with different keys.
+
+| kind | key                        | value                                                  |
+|------|----------------------------|--------------------------------------------------------|
+| 0, 1 | group, topic, partition    | a committed offset                                     |
+| 2    | group                      | a classic group: its generation and assignments        |
+| 3    | group                      | a consumer group: its epoch                            |
+| 4    | group                      | the topics it had (Kafka before 4.1; let be)           |
+| 5    | group, member              | what the member said of itself                         |
+| 6    | group                      | the epoch of the target assignment                     |
+| 7    | group, member              | the member's part in it                                |
+| 8    | group, member              | where the member stands                                |
+| 16   | group, pattern             | the topics that the pattern matched                    |
+
+**Invariant:** what is written here is read here, and by Kafka 4.3; other bytes raise `CorruptBatch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from struct import Struct
+from typing import NamedTuple
+
+from tidelog.groups.fields import INT8, INT16, INT32, INT64, FieldReader
+from tidelog.protocol.errors import CorruptBatch
+from tidelog.protocol.wire import write_compact_string, write_string, write_unsigned_varint
+
+OFFSET_0, OFFSET, CLASSIC, CONSUMER, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURRENT = range(9)
+PATTERN = 16
+NO_ID = bytes(16)
+
+_OFFSET_HEAD = Struct(">hqi")  # version, offset, leader epoch
+_VALUE_0 = INT16.pack(0)
+_CLASSIC_VERSION = 3
+_ABSENT, _PRESENT = b"\x00", b"\x01"  # a structure that may be left out says so in a byte of its own
+
+# Partitions by topic id, each with the epoch in which it was given.
+Owned = Mapping[bytes, Mapping[int, int]]
+# Partitions by topic id.
+Target = Mapping[bytes, tuple[int, ...]]
+
+
+class CommittedOffset(NamedTuple):
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+    expire_ms: int  # -1: by the broker's retention
+    topic_id: bytes
+
+
+class ClassicMemberValue(NamedTuple):
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class ClassicValue(NamedTuple):
+    protocol_type: str
+    generation: int
+    protocol_name: str | None
+    leader_id: str | None
+    state_ms: int
+    members: tuple[ClassicMemberValue, ...]
+
+
+class ConsumerValue(NamedTuple):
+    epoch: int
+    metadata_hash: int
+
+
+class ClassicProtocols(NamedTuple):
+    """What a member of a consumer group said that still speaks the classic protocol."""
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class MemberValue(NamedTuple):
+    instance_id: str | None
+    rack_id: str | None
+    client_id: str
+    client_host: str
+    topics: tuple[str, ...]
+    pattern: str | None
+    rebalance_timeout_ms: int
+    assignor: str | None
+    classic: ClassicProtocols | None
+
+
+class TargetValue(NamedTuple):
+    epoch: int
+    assigned_ms: int
+
+
+class CurrentValue(NamedTuple):
+    epoch: int
+    previous_epoch: int
+    state: int
+    assigned: Owned
+    revoking: Owned
+
+
+class PatternValue(NamedTuple):
+    topics: tuple[str, ...]
+    version: int
+    resolved_ms: int
+
+
+# Keys.
+
+
+def offset_key(group_id: str, topic: str, partition: int) -> bytes:
+    out = bytearray(INT16.pack(OFFSET))
+    write_string(out, group_id)
+    write_string(out, topic)
+    return bytes(out + INT32.pack(partition))
+
+
+def group_key(kind: int, group_id: str) -> bytes:
+    out = bytearray(INT16.pack(kind))
+    write_string(out, group_id)
+    return bytes(out)
+
+
+def member_key(kind: int, group_id: str, name: str) -> bytes:
+    """Of what a group has many of: members, and patterns."""
+    out = bytearray(INT16.pack(kind))
+    write_string(out, group_id)
+    write_string(out, name)
+    return bytes(out)
+
+
+class Key(NamedTuple):
+    kind: int
+    group_id: str
+    name: str  # of the topic, member or pattern; empty if there is none
+    partition: int
+
+
+def read_key(key: bytes) -> Key:
+    reader = FieldReader(key)
+    kind = reader.int16()
+    group_id = reader.string()
+    if kind in (OFFSET_0, OFFSET):
+        return Key(kind, group_id, reader.string(), reader.int32())
+    if kind in (MEMBER, TARGET_MEMBER, CURRENT, PATTERN):
+        return Key(kind, group_id, reader.string(), -1)
+    return Key(kind, group_id, "", -1)
+
+
+# Values.
+
+
+def offset_value(committed: CommittedOffset) -> bytes:
+    if committed.expire_ms >= 0:  # asked for by an old client, and known to version 1 alone
+        out = bytearray(INT16.pack(1) + INT64.pack(committed.offset))
+        write_string(out, committed.metadata)
+        return bytes(out + INT64.pack(committed.commit_ms) + INT64.pack(committed.expire_ms))
+    has_id = committed.topic_id != NO_ID
+    out = bytearray(_OFFSET_HEAD.pack(4 if has_id else 3, committed.offset, committed.leader_epoch))
+    (write_compact_string if has_id else write_string)(out, committed.metadata)
+    out += INT64.pack(committed.commit_ms)
+    if has_id:
+        out += b"\x01\x00\x10"  # one tagged field, number 0, of 16 bytes
+        out += committed.topic_id
+    return bytes(out)
+
+
+def read_offset_value(value: bytes) -> CommittedOffset:
+    reader = FieldReader(value)
+    version = reader.version(0, 4)
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= 3 else -1
+    metadata = reader.compact_string() if version >= 4 else reader.string()
+    commit_ms = reader.int64()
+    expire_ms = reader.int64() if version == 1 else -1
+    topic_id = reader.tag(len(NO_ID)) if version >= 4 else None
+    return CommittedOffset(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id or NO_ID)
+
+
+def classic_value(group: ClassicValue) -> bytes:
+    out = bytearray(INT16.pack(_CLASSIC_VERSION))
+    write_string(out, group.protocol_type)
+    out += INT32.pack(group.generation)
+    write_string(out, group.protocol_name)
+    write_string(out, group.leader_id)
+    out += INT64.pack(group.state_ms)
+    out += INT32.pack(len(group.members))
+    for member in group.members:
+        write_string(out, member.member_id)
+        write_string(out, member.instance_id)
+        write_string(out, member.client_id)
+        write_string(out, member.client_host)
+        out += INT32.pack(member.rebalance_timeout_ms)
+        out += INT32.pack(member.session_timeout_ms)
+        for content in (member.subscription, member.assignment):
+            out += INT32.pack(len(content))
+            out += content
+    return bytes(out)
+
+
+def read_classic_value(value: bytes) -> ClassicValue:
+    reader = FieldReader(value)
+    version = reader.version(0, 4)
+    reader.is_flexible = version >= 4
+    protocol_type, generation = reader.text(), reader.int32()
+    protocol_name, leader_id = reader.nullable_text(), reader.nullable_text()
+    state_ms = reader.int64() if version >= 2 else -1
+
+    def member() -> ClassicMemberValue:
+        member_id = reader.text()
+        instance_id = reader.nullable_text() if version >= 3 else None
+        client_id, client_host = reader.text(), reader.text()
+        rebalance_timeout_ms = reader.int32() if version >= 1 else -1
+        session_timeout_ms = reader.int32()
+        subscription, assignment = reader.blob(), reader.blob()
+        reader.end_struct()
+        return ClassicMemberValue(
+            member_id,
+            instance_id,
+            client_id,
+            client_host,
+            rebalance_timeout_ms if version >= 1 else session_timeout_ms,
+            session_timeout_ms,
+            subscription,
+            assignment,
+        )
+
+    members = reader.array(member)
+    reader.end_struct()
+    return ClassicValue(protocol_type, generation, protocol_name, leader_id, state_ms, members)
+
+
+def consumer_value(epoch: int, metadata_hash: int) -> bytes:
+    out = bytearray(_VALUE_0 + INT32.pack(epoch))
+    _write_tag(out, INT64.pack(metadata_hash) if metadata_hash else None)
+    return bytes(out)
+
+
+def read_consumer_value(value: bytes) -> ConsumerValue:
+    reader = FieldReader(value)
+    reader.version(0, 0)
+    epoch = reader.int32()
+    found = reader.tag(INT64.size)
+    return ConsumerValue(epoch, INT64.unpack(found)[0] if found is not None else 0)
+
+
+def member_value(member: MemberValue) -> bytes:
+    out = bytearray(_VALUE_0)
+    write_compact_string(out, member.instance_id)
+    write_compact_string(out, member.rack_id)
+    write_compact_string(out, member.client_id)
+    write_compact_string(out, member.client_host)
+    _write_texts(out, member.topics)
+    write_compact_string(out, member.pattern)
+    out += INT32.pack(member.rebalance_timeout_ms)
+    write_compact_string(out, member.assignor)
+    _write_tag(out, _classic_protocols(member.classic) if member.classic is not None else _ABSENT)
+    return bytes(out)
+
+
+def _classic_protocols(classic: ClassicProtocols) -> bytes:
+    out = bytearray(_PRESENT + INT32.pack(classic.session_timeout_ms))
+    write_unsigned_varint(out, len(classic.protocols) + 1)
+    for name, metadata in classic.protocols:
+        write_compact_string(out, name)
+        write_unsigned_varint(out, len(metadata) + 1)
+        out += metadata
+        out.append(0)
+    out.append(0)
+    return bytes(out)
+
+
+def read_member_value(value: bytes) -> MemberValue:
+    reader = FieldReader(value)
+    reader.version(0, 0)
+    reader.is_flexible = True
+    instance_id, rack_id = reader.nullable_text(), reader.nullable_text()
+    client_id, client_host = reader.text(), reader.text()
+    topics, pattern = reader.array(reader.text), reader.nullable_text()
+    rebalance_timeout_ms, assignor = reader.int32(), reader.nullable_text()
+    found = reader.tags().get(0)
+    classic = None if found is None or found == _ABSENT else _read_classic_protocols(found)
+    return MemberValue(
+        instance_id,
+        rack_id,
+        client_id,
+        client_host,
+        topics,
+        pattern,
+        rebalance_timeout_ms,
+        assignor,
+        classic,
+    )
+
+
+def _read_classic_protocols(data: bytes) -> ClassicProtocols:
+    reader = FieldReader(data)
+    reader.is_flexible = True
+    if reader.take(1) != _PRESENT:
+        raise CorruptBatch("what a classic member said is neither there nor left out")
+    session_timeout_ms = reader.int32()
+
+    def protocol() -> tuple[str, bytes]:
+        name, metadata = reader.text(), reader.blob()
+        reader.end_struct()
+        return name, metadata
+
+    protocols = reader.array(protocol)
+    reader.end_struct()
+    return ClassicProtocols(session_timeout_ms, protocols)
+
+
+def target_value(epoch: int, assigned_ms: int) -> bytes:
+    out = bytearray(_VALUE_0 + INT32.pack(epoch))
+    _write_tag(out, INT64.pack(assigned_ms) if assigned_ms else None)
+    return bytes(out)
+
+
+def read_target_value(value: bytes) -> TargetValue:
+    reader = FieldReader(value)
+    reader.version(0, 0)
+    epoch = reader.int32()
+    found = reader.tag(INT64.size)
+    return TargetValue(epoch, INT64.unpack(found)[0] if found is not None else 0)
+
+
+def target_member_value(target: Target) -> bytes:
+    out = bytearray(_VALUE_0)
+    write_unsigned_varint(out, len(target) + 1)
+    for topic_id, partitions in target.items():
+        out += topic_id
+        _write_numbers(out, partitions)
+        out.append(0)
+    out.append(0)
+    return bytes(out)
+
+
+def read_target_member_value(value: bytes) -> Target:
+    reader = FieldReader(value)
+    reader.version(0, 0)
+    reader.is_flexible = True
+
+    def topic() -> tuple[bytes, tuple[int, ...]]:
+        topic_id, partitions = reader.take(16), reader.array(reader.int32)
+        reader.end_struct()
+        return topic_id, partitions
+
+    target = dict(reader.array(topic))
+    reader.end_struct()
+    return target
+
+
+def current_value(current: CurrentValue) -> bytes:
+    out = bytearray(_VALUE_0 + INT32.pack(current.epoch) + INT32.pack(current.previous_epoch))
+    out += INT8.pack(current.state)
+    for owned in (current.assigned, current.revoking):
+        write_unsigned_varint(out, len(owned) + 1)
+        for topic_id, partitions in owned.items():
+            out += topic_id
+            _write_numbers(out, partitions)
+            epochs = bytearray()
+            _write_numbers(epochs, partitions.values())
+            _write_tag(out, epochs)
+    out.append(0)
+    return bytes(out)
+
+
+def read_current_value(value: bytes) -> CurrentValue:
+    reader = FieldReader(value)
+    reader.version(0, 0)
+    reader.is_flexible = True
+    epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
+
+    def topic() -> tuple[bytes, dict[int, int]]:
+        topic_id, partitions = reader.take(16), reader.array(reader.int32)
+        found = reader.tags().get(0)
+        epochs = _read_numbers(found) if found is not None else (epoch,) * len(partitions)
+        if len(epochs) != len(partitions):
+            raise CorruptBatch(f"{len(partitions)} partitions with {len(epochs)} epochs")
+        return topic_id, dict(zip(partitions, epochs, strict=True))
+
+    assigned, revoking = dict(reader.array(topic)), dict(reader.array(topic))
+    reader.end_struct()
+    return CurrentValue(epoch, previous_epoch, state, assigned, revoking)
+
+
+def _read_numbers(data: bytes) -> tuple[int, ...]:
+    reader = FieldReader(data)
+    reader.is_flexible = True
+    return reader.array(reader.int32)
+
+
+def pattern_value(pattern: PatternValue) -> bytes:
+    out = bytearray(_VALUE_0)
+    _write_texts(out, pattern.topics)
+    out += INT64.pack(pattern.version) + INT64.pack(pattern.resolved_ms)
+    out.append(0)
+    return bytes(out)
+
+
+def read_pattern_value(value: bytes) -> PatternValue:
+    reader = FieldReader(value)
+    reader.version(0, 0)
+    reader.is_flexible = True
+    pattern = PatternValue(reader.array(reader.text), reader.int64(), reader.int64())
+    reader.end_struct()
+    return pattern
+
+
+def _write_texts(out: bytearray, texts: Iterable[str]) -> None:
+    texts = tuple(texts)
+    write_unsigned_varint(out, len(texts) + 1)
+    for text in texts:
+        write_compact_string(out, text)
+
+
+def _write_numbers(out: bytearray, numbers: Iterable[int]) -> None:
+    numbers = tuple(numbers)
+    write_unsigned_varint(out, len(numbers) + 1)
+    out += Struct(f">{len(numbers)}i").pack(*numbers)
+
+
+def _write_tag(out: bytearray, content: bytes | bytearray | None) -> None:
+    """The end of a structure whose one tagged field has the number 0, and may be left out."""
+    if content is None:
+        out.append(0)
+    else:
+        out += b"\x01\x00"
+        write_unsigned_varint(out, len(content))
+        out += content

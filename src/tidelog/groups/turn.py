@@ -1,0 +1,98 @@
+"""One input to the groups of a partition: when it came, what holds for it, and what it leads to.
+
+**Invariant:** everything that a group knows of the outside (time, chance, settings, topics) comes from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from tidelog.base.decision import Decision
+from tidelog.base.timers import Timer, Timers
+from tidelog.protocol.errors import ErrorCode
+
+
+class Topics(Protocol):
+    """The topics of the cluster, as far as a group must know them."""
+
+    @property
+    def epoch(self) -> int:
+        """Raised whenever a topic comes, goes or grows."""
+        ...
+
+    def names(self) -> Iterable[str]: ...
+
+    def id_of(self, name: str) -> bytes | None: ...
+
+    def name_of(self, topic_id: bytes) -> str | None: ...
+
+    def partition_count(self, name: str) -> int:
+        """0 for a topic that is not there."""
+        ...
+
+
+class GroupLimits(Protocol):
+    """The settings that groups go by."""
+
+    def number(self, key: str) -> int: ...
+
+    def text(self, key: str) -> str: ...
+
+    def words(self, key: str) -> tuple[str, ...]: ...
+
+    def of_group(self, group_id: str, key: str) -> int:
+        """A number that a group may have of its own, else the broker's, behind `group.`."""
+        ...
+
+
+class Alarm(NamedTuple):
+    """What a timer is about."""
+
+    kind: str
+    group_id: str
+    member_id: str
+
+
+GroupTimer = Timer[Alarm]
+
+
+class Turn:
+    __slots__ = ("decision", "entropy", "now_ms", "settings", "timers", "topics", "uptime_ms")
+
+    def __init__(
+        self,
+        now_ms: int,
+        uptime_ms: int,
+        settings: GroupLimits,
+        topics: Topics,
+        timers: Timers[Alarm],
+        entropy: Callable[[int], bytes],
+    ) -> None:
+        self.now_ms = now_ms
+        self.uptime_ms = uptime_ms
+        self.settings = settings
+        self.topics = topics
+        self.timers = timers
+        self.entropy = entropy
+        self.decision = Decision()
+
+    def set_timer(self, timer: GroupTimer, delay_ms: int) -> None:
+        self.timers.set(timer, self.uptime_ms + delay_ms)
+
+    def new_uuid(self) -> str:
+        """A random name, in the text form that everybody knows."""
+        raw = bytearray(self.entropy(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        text = raw.hex()
+        return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+
+class Refused(Exception):
+    """A request that a group does not take: the protocol's error and, where it has a place, a message."""
+
+    def __init__(self, code: ErrorCode, message: str | None = None) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message

@@ -1,0 +1,377 @@
+"""FindCoordinator, ListGroups, DescribeGroups, ConsumerGroupDescribe and DeleteGroups: groups from outside.
+
+**Invariant:** what is told of a group is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.coordinators import Awaited
+from tidelog.groups.classic import ClassicGroup
+from tidelog.groups.classic import State as ClassicState
+from tidelog.groups.consumer import ConsumerGroup
+from tidelog.groups.coordinator import Group, GroupCoordinator
+from tidelog.groups.reconcile import ConsumerMember
+from tidelog.groups.turn import Turn
+from tidelog.handlers.gathering import Gathering
+from tidelog.handlers.groups import COMMIT_WAIT_MS
+from tidelog.handlers.request import NO_THROTTLE, Outstanding, Request, Result
+from tidelog.handlers.uuids import to_uuid
+from tidelog.protocol.errors import ErrorCode
+
+_GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+_MANY_VERSION = 4
+_SHARE_VERSION = 6
+_KEY_LENGTH_MAX = 100
+_CREATION_WAIT_MS = 10_000
+_NOT_FOUND_VERSION = 6
+_NO_OPERATIONS = -(2**31)
+_DEAD = "Dead"
+_TYPES = {"classic": ClassicGroup, "consumer": ConsumerGroup}
+_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+
+
+def handle_find_coordinator(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the broker that coordinates a group; the topic that keeps groups is made when first asked
+    for. There are no transactions and no share groups yet, so no coordinator of those can be had.
+
+    *Versions*: 1 adds key types and messages; 4 asks for many at once.
+    """
+    asked = request.decode()
+    key_type = getattr(asked, "key_type", _GROUP)
+    keys = asked.coordinator_keys if request.version >= _MANY_VERSION else (asked.key,)
+
+    def answer() -> bytes:
+        return _encode_coordinators(broker, request, key_type, keys)
+
+    if key_type != _GROUP or broker.coordinators.groups_topic_exists or not keys:
+        return answer()
+    parked = Outstanding(broker.uptime_ms + _CREATION_WAIT_MS, answer)
+
+    def then() -> None:
+        if parked.slot is not None:
+            broker.waiting.finish(parked, answer())
+
+    broker.coordinators.create_topic(then)
+    return parked
+
+
+def _encode_coordinators(broker: Broker, request: Request, key_type: int, keys: tuple[str, ...]) -> bytes:
+    found = [_coordinator(broker, request, key_type, key) for key in keys]
+    if request.version < _MANY_VERSION:
+        return request.respond(throttle_time=NO_THROTTLE, **found[0])
+    coordinators = tuple(
+        request.make("Coordinator", key=key, **each) for key, each in zip(keys, found, strict=True)
+    )
+    return request.respond(throttle_time=NO_THROTTLE, coordinators=coordinators)
+
+
+def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> dict[str, Any]:
+    if key_type != _GROUP:
+        return _nowhere(key_type, key, request.version)
+    partition = broker.coordinators.partition_of(key)
+    if partition is None or partition.error_code or partition.leader_id not in broker.image.brokers:
+        code = ErrorCode.coordinator_not_available
+        text = f"the partition that keeps group {key[:_KEY_LENGTH_MAX]!r} is not available"
+        return {"error_code": code, "error_message": text, "node_id": -1, "host": "", "port": -1}
+    facts = broker.image.brokers[partition.leader_id]
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": "" if request.version >= _MANY_VERSION else None,
+        "node_id": facts.node_id,
+        "host": facts.host,
+        "port": facts.port,
+    }
+
+
+def _nowhere(key_type: int, key: str, version: int) -> dict[str, Any]:
+    is_share = key_type == _SHARE and version >= _SHARE_VERSION and key.count(":") == 2
+    is_known = key_type == _TRANSACTION or is_share
+    return {
+        "error_code": ErrorCode.coordinator_not_available if is_known else ErrorCode.invalid_request,
+        "error_message": (
+            "this broker has no transactions and no share groups"
+            if is_known
+            else f"no coordinator keeps {key[:_KEY_LENGTH_MAX]!r} of type {key_type}"
+        ),
+        "node_id": -1,
+        "host": "",
+        "port": -1,
+    }
+
+
+class _Part(Awaited):
+    """One shard's or group's part of an answer."""
+
+    __slots__ = ("_failed", "_gathering", "_place")
+
+    def __init__(self, gathering: Gathering[Any], place: int, failed: Callable[[ErrorCode], Any]) -> None:
+        self._gathering = gathering
+        self._place = place
+        self._failed = failed
+
+    def give(self, answer: Any) -> None:
+        self._gathering.put(self._place, answer)
+
+    def fail(self, code: ErrorCode) -> None:
+        self._gathering.put(self._place, self._failed(code))
+
+
+def handle_list_groups(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the groups of this broker, of some states or types if asked.
+
+    *Versions*: 4 adds states; 5 adds types.
+    """
+    asked = request.decode()
+    states = {state.lower() for state in getattr(asked, "states_filter", ())}
+    types = {kind.lower() for kind in getattr(asked, "types_filter", ())}
+    shards = list(broker.coordinators.all())
+
+    def encode(parts: list[list[Any] | ErrorCode]) -> bytes:
+        failed = next((part for part in parts if isinstance(part, ErrorCode)), ErrorCode.none)
+        groups = tuple(group for part in parts if not isinstance(part, ErrorCode) for group in part)
+        told = () if failed is not ErrorCode.none else groups
+        return request.respond(throttle_time=NO_THROTTLE, error_code=failed, groups=told)
+
+    late = ErrorCode.request_timed_out
+    deadline_ms = broker.uptime_ms + COMMIT_WAIT_MS
+    gathering: Gathering[list[Any] | ErrorCode] = Gathering(broker, deadline_ms, len(shards), late, encode)
+    if not shards:
+        return encode([])
+    for place, shard in enumerate(shards):
+        if isinstance(shard, ErrorCode):
+            gathering.put(place, shard)
+            continue
+        ticket = _Part(gathering, place, lambda code: code)
+
+        def command(groups: GroupCoordinator, turn: Turn, ticket: _Part = ticket) -> None:
+            listed = [
+                _listed(request, group)
+                for group in groups.groups.values()
+                if _is_wanted(group, states, types)
+            ]
+            turn.decision.answer(ticket, listed)
+
+        broker.coordinators.run(shard, command)
+    return gathering.result()
+
+
+def _is_wanted(group: Group, states: set[str], types: set[str]) -> bool:
+    kind = "classic" if isinstance(group, ClassicGroup) else "consumer"
+    return (not states or group.state.value.lower() in states) and (not types or kind in types)
+
+
+def _listed(request: Request, group: Group) -> Any:
+    is_classic = isinstance(group, ClassicGroup)
+    return request.make(
+        "ListedGroup",
+        group_id=group.group_id,
+        protocol_type=(group.protocol_type or "") if isinstance(group, ClassicGroup) else "consumer",
+        group_state=group.state.value,
+        group_type="classic" if is_classic else "consumer",
+    )
+
+
+def _for_each(
+    broker: Broker,
+    group_ids: tuple[str, ...],
+    describe: Callable[..., None],
+    failed: Callable[[str, ErrorCode], Any],
+    encode: Callable[[list[Any]], bytes],
+) -> Result:
+    """Ask the coordinator of each group; one answer for all."""
+    if not group_ids:
+        return encode([])
+    late = failed("", ErrorCode.request_timed_out)
+    deadline_ms = broker.uptime_ms + COMMIT_WAIT_MS
+    gathering: Gathering[Any] = Gathering(broker, deadline_ms, len(group_ids), late, encode)
+    for place, group_id in enumerate(group_ids):
+        if not group_id:
+            gathering.put(place, failed(group_id, ErrorCode.invalid_group_id))
+            continue
+        shard = broker.coordinators.find(group_id)
+        if isinstance(shard, ErrorCode):
+            gathering.put(place, failed(group_id, shard))
+            continue
+        ticket = _Part(gathering, place, partial(failed, group_id))
+        broker.coordinators.run(shard, partial(describe, group_id=group_id, ticket=ticket))
+    return gathering.result()
+
+
+def handle_describe_groups(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the state and members of classic groups; one that is not there is Dead.
+
+    *Versions*: 4 adds instance ids; 6 says that a group is not there.
+    """
+    asked = request.decode()
+
+    def failed(group_id: str, code: ErrorCode, message: str | None = None) -> Any:
+        return request.make(
+            "DescribedGroup",
+            error_code=code,
+            error_message=message,
+            group_id=group_id,
+            group_state="",
+            protocol_type="",
+            protocol_data="",
+            members=(),
+            authorized_operations=_NO_OPERATIONS,
+        )
+
+    def describe(groups: GroupCoordinator, turn: Turn, group_id: str, ticket: _Part) -> None:
+        group = groups.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            turn.decision.answer(ticket, _described_classic(request, group))
+            return
+        reason = "not found" if group is None else "is not a classic group"
+        is_told = request.version >= _NOT_FOUND_VERSION
+        code = ErrorCode.group_id_not_found if is_told else ErrorCode.none
+        dead = failed(group_id, code, f"Group {group_id} {reason}." if is_told else None)
+        turn.decision.answer(ticket, _with(dead, group_state=_DEAD))
+
+    def encode(groups: list[Any]) -> bytes:
+        return request.respond(throttle_time=NO_THROTTLE, groups=tuple(groups))
+
+    return _for_each(broker, asked.groups, describe, failed, encode)
+
+
+def _with(part: Any, **values: Any) -> Any:
+    names = type(part).__dataclass_fields__
+    return type(part)(**{**{name: getattr(part, name) for name in names}, **values})
+
+
+def _described_classic(request: Request, group: ClassicGroup) -> Any:
+    is_stable = group.state is ClassicState.STABLE
+    members = tuple(
+        request.make(
+            "DescribedGroupMember",
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata_of(group.protocol_name) if is_stable else b"",
+            member_assignment=member.assignment if is_stable else b"",
+        )
+        for member in group.members.values()
+    )
+    return request.make(
+        "DescribedGroup",
+        error_code=ErrorCode.none,
+        error_message=None,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if is_stable else "",
+        members=members,
+        authorized_operations=_NO_OPERATIONS,
+    )
+
+
+def handle_consumer_group_describe(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the state, epochs, members and assignments of consumer groups.
+
+    *Versions*: 1 says which protocol a member speaks.
+    """
+    asked = request.decode()
+
+    def failed(group_id: str, code: ErrorCode, message: str | None = None) -> Any:
+        return request.make(
+            "DescribedGroup",
+            error_code=code,
+            error_message=message,
+            group_id=group_id,
+            group_state="",
+            group_epoch=0,
+            assignment_epoch=0,
+            assignor_name="",
+            members=(),
+            authorized_operations=_NO_OPERATIONS,
+        )
+
+    def describe(groups: GroupCoordinator, turn: Turn, group_id: str, ticket: _Part) -> None:
+        group = groups.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            turn.decision.answer(ticket, _described_consumer(broker, request, group))
+            return
+        reason = "not found" if group is None else "is not a consumer group"
+        text = f"Group {group_id} {reason}."
+        turn.decision.answer(ticket, failed(group_id, ErrorCode.group_id_not_found, text))
+
+    def encode(groups: list[Any]) -> bytes:
+        return request.respond(throttle_time=NO_THROTTLE, groups=tuple(groups))
+
+    return _for_each(broker, asked.group_ids, describe, failed, encode)
+
+
+def _described_consumer(broker: Broker, request: Request, group: ConsumerGroup) -> Any:
+    default = broker.settings.words("group.consumer.assignors")[0]
+    return request.make(
+        "DescribedGroup",
+        error_code=ErrorCode.none,
+        error_message=None,
+        group_id=group.group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        assignor_name=group.assignor_of(group.members.values(), default),
+        members=tuple(_described_member(broker, request, group, each) for each in group.members.values()),
+        authorized_operations=_NO_OPERATIONS,
+    )
+
+
+def _described_member(broker: Broker, request: Request, group: ConsumerGroup, member: ConsumerMember) -> Any:
+    value = member.value
+    assigned = {topic_id: tuple(indexes) for topic_id, indexes in member.assigned.items()}
+    return request.make(
+        "Member",
+        member_id=member.member_id,
+        instance_id=value.instance_id,
+        rack_id=value.rack_id,
+        member_epoch=member.epoch,
+        client_id=value.client_id,
+        client_host=value.client_host,
+        subscribed_topic_names=value.topics,
+        subscribed_topic_regex=value.pattern or None,
+        assignment=_assignment(broker, request, assigned),
+        target_assignment=_assignment(broker, request, dict(group.targets.get(member.member_id, {}))),
+        member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
+    )
+
+
+def _assignment(broker: Broker, request: Request, partitions: dict[bytes, tuple[int, ...]]) -> Any:
+    topics = []
+    for topic_id, indexes in partitions.items():
+        topic = broker.image.topics_by_id.get(topic_id)
+        if topic is not None:
+            topics.append(
+                request.make(
+                    "TopicPartitions",
+                    topic_id=to_uuid(topic_id),
+                    topic_name=topic.name,
+                    partitions=tuple(sorted(indexes)),
+                )
+            )
+    return request.make("Assignment", topic_partitions=tuple(topics))
+
+
+def handle_delete_groups(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: forgets groups that have no members, with all that they committed."""
+    asked = request.decode()
+
+    def result(group_id: str, code: ErrorCode) -> Any:
+        return request.make("DeletableGroupResult", group_id=group_id, error_code=code)
+
+    def delete(groups: GroupCoordinator, turn: Turn, group_id: str, ticket: _Part) -> None:
+        groups.delete_group(turn, group_id, ticket)
+
+    def encode(codes: list[ErrorCode]) -> bytes:
+        results = tuple(
+            result(group_id, code) for group_id, code in zip(asked.groups_names, codes, strict=True)
+        )
+        return request.respond(throttle_time=NO_THROTTLE, results=results)
+
+    return _for_each(broker, asked.groups_names, delete, lambda group_id, code: code, encode)

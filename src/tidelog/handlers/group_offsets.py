@@ -1,0 +1,346 @@
+"""OffsetCommit, OffsetFetch and OffsetDelete: where a group is in each partition.
+
+**Invariant:** a commit is acknowledged when it is in the journal, and an offset is told when it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.coordinators import Awaited
+from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
+from tidelog.groups.offsets import Commit, Spot, no_offset
+from tidelog.groups.records import NO_ID, CommittedOffset
+from tidelog.groups.turn import Turn
+from tidelog.handlers.gathering import Gathering
+from tidelog.handlers.groups import COMMIT_WAIT_MS, coordinate, milliseconds
+from tidelog.handlers.request import NO_THROTTLE, Request, Result
+from tidelog.handlers.uuids import ZERO, to_bytes, to_uuid
+from tidelog.protocol.errors import ErrorCode
+
+_IDS_VERSION = 10
+_EPOCHS_VERSION = 9
+_MANY_VERSION = 8
+_ERROR_VERSION = 2
+
+
+class _Named(NamedTuple):
+    """One topic of a request: what it was named by, and what that is here."""
+
+    asked: Any
+    name: str | None
+    topic_id: bytes
+    partition_count: int
+
+
+def _named(broker: Broker, topics: Iterable[Any], has_ids: bool) -> list[_Named]:
+    named = []
+    for asked in topics:
+        if has_ids:
+            topic = broker.image.topics_by_id.get(to_bytes(asked.topic_id) or ZERO)
+        else:
+            topic = broker.image.topics.get(asked.name)
+        if topic is None:
+            named.append(_Named(asked, None, NO_ID, 0))
+        else:
+            named.append(_Named(asked, topic.name, topic.topic_id, len(topic.partitions)))
+    return named
+
+
+def handle_offset_commit(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: keeps an offset for each partition, of a member or of somebody who is in no group.
+
+    *Versions*: to 4 it may say how long to keep them; 6 adds leader epochs; 7 static members; 9 the consumer
+    protocol; 10 names topics by id.
+    """
+    asked = request.decode()
+    has_ids = request.version >= _IDS_VERSION
+    named = _named(broker, asked.topics, has_ids)
+    missing = ErrorCode.unknown_topic_id if has_ids else ErrorCode.unknown_topic_or_partition
+    codes: list[list[ErrorCode]] = []
+    commits: list[Commit] = []
+    places: list[tuple[int, int]] = []
+    for place, topic in enumerate(named):
+        codes.append([missing] * len(topic.asked.partitions))
+        for inner, part in enumerate(topic.asked.partitions):
+            if topic.name is None:
+                continue
+            if not 0 <= part.partition_index < topic.partition_count:
+                codes[place][inner] = ErrorCode.unknown_topic_or_partition
+                continue
+            epoch = getattr(part, "committed_leader_epoch", -1)
+            metadata = part.committed_metadata or ""
+            index, offset = part.partition_index, part.committed_offset
+            commits.append(Commit(topic.name, index, offset, epoch, metadata, topic.topic_id))
+            places.append((place, inner))
+
+    def encode(found: list[ErrorCode]) -> bytes:
+        for (place, inner), code in zip(places, found, strict=True):
+            codes[place][inner] = code
+        return _encode_commit(request, named, codes)
+
+    def refuse(code: ErrorCode) -> bytes:
+        return encode([code] * len(commits))
+
+    if not commits:
+        return encode([])
+    retention = getattr(asked, "retention_time", None)
+    group = CommitAsk(
+        asked.group_id,
+        asked.member_id,
+        getattr(asked, "group_instance_id", None),
+        getattr(asked, "generation_id_or_member_epoch", -1),
+        milliseconds(retention) if retention is not None else -1,
+        request.version >= _EPOCHS_VERSION,
+        commits,
+    )
+    return coordinate(
+        broker,
+        group.group_id,
+        lambda ticket: lambda groups, turn: groups.commit(turn, group, ticket),
+        encode,
+        refuse,
+    )
+
+
+def _encode_commit(request: Request, named: list[_Named], codes: list[list[ErrorCode]]) -> bytes:
+    topics = tuple(
+        request.make(
+            "OffsetCommitResponseTopic",
+            name=getattr(topic.asked, "name", None),
+            topic_id=getattr(topic.asked, "topic_id", None),
+            partitions=tuple(
+                request.make(
+                    "OffsetCommitResponsePartition", partition_index=part.partition_index, error_code=code
+                )
+                for part, code in zip(topic.asked.partitions, found, strict=True)
+            ),
+        )
+        for topic, found in zip(named, codes, strict=True)
+    )
+    return request.respond(throttle_time=NO_THROTTLE, topics=topics)
+
+
+class _Wanted(NamedTuple):
+    """One group of an OffsetFetch request; no topics for all that it has."""
+
+    group_id: str
+    member_id: str | None
+    epoch: int
+    topics: list[_Named] | None
+
+
+class _Found(NamedTuple):
+    error: ErrorCode
+    topics: tuple[Any, ...]
+
+
+def handle_offset_fetch(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the committed offsets of partitions, or of all that a group has; -1 where there is none.
+
+    *Versions*: 2 may ask for all, and has the group's error; 5 adds leader epochs; 7 waits for transactions;
+    asks for many groups; 9 says who asks; 10 names topics by id.
+    """
+    asked = request.decode()
+    has_ids = request.version >= _IDS_VERSION
+    is_stable_wanted = getattr(asked, "require_stable", False)
+    wanted = []
+    for group in asked.groups if request.version >= _MANY_VERSION else (asked,):
+        topics = _named(broker, group.topics, has_ids) if group.topics is not None else None
+        member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
+        wanted.append(_Wanted(group.group_id, member_id, epoch, topics))
+    late = _Found(ErrorCode.request_timed_out, ())
+    gathering: Gathering[_Found] = Gathering(
+        broker,
+        broker.uptime_ms + COMMIT_WAIT_MS,
+        len(wanted),
+        late,
+        lambda found: _encode_fetch(request, wanted, found),
+    )
+    if not wanted:
+        return _encode_fetch(request, wanted, [])
+    for place, group in enumerate(wanted):
+        _fetch_group(broker, request, group, is_stable_wanted, place, gathering)
+    return gathering.result()
+
+
+class _Part(Awaited):
+    """One group's part of an answer about many."""
+
+    __slots__ = ("_gathering", "_place")
+
+    def __init__(self, gathering: Gathering[Any], place: int) -> None:
+        self._gathering = gathering
+        self._place = place
+
+    def give(self, answer: Any) -> None:
+        self._gathering.put(self._place, answer)
+
+    def fail(self, code: ErrorCode) -> None:
+        self._gathering.put(self._place, _Found(code, ()))
+
+
+def _fetch_group(
+    broker: Broker,
+    request: Request,
+    wanted: _Wanted,
+    is_stable_wanted: bool,
+    place: int,
+    gathering: Gathering[_Found],
+) -> None:
+    shard = broker.coordinators.find(wanted.group_id)
+    if isinstance(shard, ErrorCode):
+        gathering.put(place, _Found(shard, ()))
+        return
+    ticket = _Part(gathering, place)
+
+    def command(groups: GroupCoordinator, turn: Turn) -> None:
+        code = groups.check_fetch(wanted.group_id, wanted.member_id, wanted.epoch)
+        found = _Found(code, ())
+        if code is ErrorCode.none:
+            found = _Found(code, _fetched(broker, request, groups, wanted, is_stable_wanted))
+        turn.decision.answer(ticket, found)
+
+    broker.coordinators.run(shard, command)
+
+
+def _fetched(
+    broker: Broker, request: Request, groups: GroupCoordinator, wanted: _Wanted, is_stable_wanted: bool
+) -> tuple[Any, ...]:
+    committed = groups.offsets.of(wanted.group_id)
+    undecided = groups.offsets.undecided.get(wanted.group_id, {}) if is_stable_wanted else {}
+    if wanted.topics is None:
+        return _all_fetched(broker, request, committed, undecided)
+    topics = []
+    for topic in wanted.topics:
+        if topic.name is None and request.version >= _IDS_VERSION:
+            unknown = ErrorCode.unknown_topic_id
+            parts = [_part(request, index, no_offset(), unknown) for index in topic.asked.partition_indexes]
+        else:
+            name = topic.name or topic.asked.name
+            parts = [
+                _spot(request, (name, index), committed, undecided) for index in topic.asked.partition_indexes
+            ]
+        topics.append(_topic(request, getattr(topic.asked, "name", ""), topic.topic_id, topic.asked, parts))
+    return tuple(topics)
+
+
+def _all_fetched(
+    broker: Broker,
+    request: Request,
+    committed: dict[Spot, CommittedOffset],
+    undecided: dict[Spot, int],
+) -> tuple[Any, ...]:
+    by_topic: dict[str, list[int]] = {}
+    for name, index in committed:
+        by_topic.setdefault(name, []).append(index)
+    topics = []
+    for name, indexes in by_topic.items():
+        known = broker.image.topics.get(name)
+        if known is None and request.version >= _IDS_VERSION:
+            continue  # it has no id to be told by
+        parts = [_spot(request, (name, index), committed, undecided) for index in indexes]
+        topics.append(_topic(request, name, known.topic_id if known is not None else NO_ID, None, parts))
+    return tuple(topics)
+
+
+def _spot(
+    request: Request, spot: Spot, committed: dict[Spot, CommittedOffset], undecided: dict[Spot, int]
+) -> Any:
+    if spot in undecided:
+        return _part(request, spot[1], no_offset(), ErrorCode.unstable_offset_commit)
+    return _part(request, spot[1], committed.get(spot) or no_offset(), ErrorCode.none)
+
+
+def _part(request: Request, index: int, committed: CommittedOffset, code: ErrorCode) -> Any:
+    many = request.version >= _MANY_VERSION
+    return request.make(
+        "OffsetFetchResponsePartitions" if many else "OffsetFetchResponsePartition",
+        partition_index=index,
+        committed_offset=committed.offset,
+        committed_leader_epoch=committed.leader_epoch,
+        metadata=committed.metadata,
+        error_code=code,
+    )
+
+
+def _topic(request: Request, name: str, topic_id: bytes, asked: Any, parts: list[Any]) -> Any:
+    many = request.version >= _MANY_VERSION
+    told_id = asked.topic_id if hasattr(asked, "topic_id") else to_uuid(topic_id)
+    return request.make(
+        "OffsetFetchResponseTopics" if many else "OffsetFetchResponseTopic",
+        name=name,
+        topic_id=told_id,
+        partitions=tuple(parts),
+    )
+
+
+def _encode_fetch(request: Request, wanted: list[_Wanted], found: list[_Found]) -> bytes:
+    if request.version >= _MANY_VERSION:
+        groups = tuple(
+            request.make(
+                "OffsetFetchResponseGroup", group_id=group.group_id, topics=part.topics, error_code=part.error
+            )
+            for group, part in zip(wanted, found, strict=True)
+        )
+        return request.respond(throttle_time=NO_THROTTLE, groups=groups)
+    topics, error = found[0].topics, found[0].error
+    if error is not ErrorCode.none and request.version < _ERROR_VERSION:
+        topics = tuple(
+            _topic(
+                request,
+                topic.asked.name,
+                NO_ID,
+                topic.asked,
+                [_part(request, index, no_offset(), error) for index in topic.asked.partition_indexes],
+            )
+            for topic in wanted[0].topics or ()
+        )
+    return request.respond(throttle_time=NO_THROTTLE, topics=topics, error_code=error)
+
+
+def handle_offset_delete(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: forgets what a group committed, but not for topics that its members consume."""
+    asked = request.decode()
+    named = _named(broker, asked.topics, False)
+    spots = [
+        (topic.name, part.partition_index)
+        for topic in named
+        for part in topic.asked.partitions
+        if topic.name is not None and 0 <= part.partition_index < topic.partition_count
+    ]
+
+    def encode(answer: tuple[ErrorCode, list[ErrorCode]]) -> bytes:
+        if answer[0] is not ErrorCode.none:
+            return refuse(answer[0])
+        codes = dict(zip(spots, answer[1], strict=True))
+        unknown = ErrorCode.unknown_topic_or_partition
+        topics = tuple(
+            request.make(
+                "OffsetDeleteResponseTopic",
+                name=topic.asked.name,
+                partitions=tuple(
+                    request.make(
+                        "OffsetDeleteResponsePartition",
+                        partition_index=part.partition_index,
+                        error_code=codes.get((topic.asked.name, part.partition_index), unknown),
+                    )
+                    for part in topic.asked.partitions
+                ),
+            )
+            for topic in named
+        )
+        return request.respond(error_code=ErrorCode.none, throttle_time=NO_THROTTLE, topics=topics)
+
+    def refuse(code: ErrorCode) -> bytes:
+        return request.respond(error_code=code, throttle_time=NO_THROTTLE, topics=())
+
+    return coordinate(
+        broker,
+        asked.group_id,
+        lambda ticket: lambda groups, turn: groups.delete_offsets(turn, asked.group_id, spots, ticket),
+        encode,
+        refuse,
+    )

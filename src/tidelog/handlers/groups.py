@@ -1,0 +1,326 @@
+"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup and ConsumerGroupHeartbeat: being a member of a group.
+
+**Invariant:** a request for a group that is not here, or not loaded yet, is told so and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.coordinators import Awaited, Command
+from tidelog.groups.classic import Join, JoinAnswer, Leaving, Sync, SyncAnswer
+from tidelog.groups.consumer import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Heartbeat, HeartbeatAnswer
+from tidelog.groups.reconcile import Reported
+from tidelog.handlers.request import NO_THROTTLE, Request, Result
+from tidelog.handlers.uuids import ZERO, to_bytes, to_uuid
+from tidelog.protocol.errors import ErrorCode
+
+WAIT_MS_MAX = 24 * 60 * 60 * 1_000  # a group decides when its members are answered; this is for the worst
+COMMIT_WAIT_MS = 5_000
+_LEAVE_BATCH_VERSION = 3
+_MEMBER_ID_VERSION = 4
+_REBALANCE_TIMEOUT_VERSION = 1
+_SKIP_VERSION = 9
+_NULLABLE_PROTOCOL_VERSION = 7
+_CLIENT_ID_VERSION = 1
+
+
+def coordinate(
+    broker: Broker,
+    group_id: str,
+    command: Callable[[Awaited], Command],
+    encode: Callable[[Any], bytes],
+    refuse: Callable[[ErrorCode], bytes],
+    wait_ms: int = COMMIT_WAIT_MS,
+) -> Result:
+    """Have a group's coordinator carry out a command; its answer, or the request parked for it."""
+    shard = broker.coordinators.find(group_id)
+    if isinstance(shard, ErrorCode):
+        return refuse(shard)
+    ticket = Awaited(broker, broker.uptime_ms + wait_ms, encode, refuse)
+    broker.coordinators.run(shard, command(ticket))
+    return ticket.result()
+
+
+def milliseconds(period: timedelta) -> int:
+    return round(period.total_seconds() * 1_000)
+
+
+def client_of(request: Request) -> tuple[str, str]:
+    """The client's name for itself, and its address as Kafka writes it."""
+    return request.client_id or "", f"/{request.connection.peer[0]}"
+
+
+def handle_join_group(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: waits until the generation begins; the leader gets everybody's subscription.
+
+    *Versions*: 1 adds the rebalance timeout; 4 has new members come back with the id they are given; 5 adds
+    static members; 7 may have no protocol; 9 lets a returning leader skip the assignment.
+    """
+    asked = request.decode()
+    client_id, client_host = client_of(request)
+    version = request.version
+    session_timeout_ms = milliseconds(asked.session_timeout)
+    has_rebalance_timeout = version >= _REBALANCE_TIMEOUT_VERSION
+    join = Join(
+        asked.group_id,
+        asked.member_id,
+        getattr(asked, "group_instance_id", None),
+        client_id,
+        client_host,
+        session_timeout_ms,
+        milliseconds(asked.rebalance_timeout) if has_rebalance_timeout else session_timeout_ms,
+        asked.protocol_type,
+        tuple((protocol.name, bytes(protocol.metadata)) for protocol in asked.protocols),
+        version >= _MEMBER_ID_VERSION,
+        version >= _SKIP_VERSION,
+    )
+
+    def encode(answer: JoinAnswer) -> bytes:
+        name = answer.protocol_name
+        if name is None and version < _NULLABLE_PROTOCOL_VERSION:
+            name = ""
+        members = tuple(
+            request.make(
+                "JoinGroupResponseMember",
+                member_id=member_id,
+                group_instance_id=instance_id,
+                metadata=metadata,
+            )
+            for member_id, instance_id, metadata in answer.members
+        )
+        return request.respond(
+            throttle_time=NO_THROTTLE,
+            error_code=answer.error,
+            generation_id=answer.generation,
+            protocol_type=answer.protocol_type,
+            protocol_name=name,
+            leader=answer.leader_id,
+            skip_assignment=answer.skips_assignment,
+            member_id=answer.member_id,
+            members=members,
+        )
+
+    def refuse(code: ErrorCode) -> bytes:
+        return encode(JoinAnswer(code, join.member_id))
+
+    if not join.group_id:
+        return refuse(ErrorCode.invalid_group_id)
+    return coordinate(
+        broker,
+        join.group_id,
+        lambda ticket: lambda groups, turn: groups.join(turn, join, ticket),
+        encode,
+        refuse,
+        WAIT_MS_MAX,
+    )
+
+
+def handle_sync_group(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the leader brings everybody's assignment; each gets its own when that is in the journal.
+
+    *Versions*: 3 adds static members; 5 says by which protocol, and is told.
+    """
+    asked = request.decode()
+    sync = Sync(
+        asked.group_id,
+        asked.member_id,
+        getattr(asked, "group_instance_id", None),
+        asked.generation_id,
+        getattr(asked, "protocol_type", None),
+        getattr(asked, "protocol_name", None),
+        {each.member_id: bytes(each.assignment) for each in asked.assignments},
+    )
+
+    def encode(answer: SyncAnswer) -> bytes:
+        return request.respond(
+            throttle_time=NO_THROTTLE,
+            error_code=answer.error,
+            protocol_type=answer.protocol_type,
+            protocol_name=answer.protocol_name,
+            assignment=answer.assignment,
+        )
+
+    def refuse(code: ErrorCode) -> bytes:
+        return encode(SyncAnswer(code))
+
+    if not sync.group_id:
+        return refuse(ErrorCode.invalid_group_id)
+    return coordinate(
+        broker,
+        sync.group_id,
+        lambda ticket: lambda groups, turn: groups.sync(turn, sync, ticket),
+        encode,
+        refuse,
+        WAIT_MS_MAX,
+    )
+
+
+def handle_heartbeat(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: renews the session; REBALANCE_IN_PROGRESS asks the member to join again.
+
+    *Versions*: 3 adds static members.
+    """
+    asked = request.decode()
+    instance_id = getattr(asked, "group_instance_id", None)
+    beat = Sync(asked.group_id, asked.member_id, instance_id, asked.generation_id, None, None, {})
+
+    def encode(code: ErrorCode) -> bytes:
+        return request.respond(throttle_time=NO_THROTTLE, error_code=code)
+
+    if not beat.group_id:
+        return encode(ErrorCode.invalid_group_id)
+
+    def refuse(code: ErrorCode) -> bytes:
+        # While the coordinator loads, the member is as well as it was.
+        return encode(ErrorCode.none if code is ErrorCode.coordinator_load_in_progress else code)
+
+    return coordinate(
+        broker,
+        beat.group_id,
+        lambda ticket: lambda groups, turn: groups.heartbeat(turn, beat, ticket),
+        encode,
+        refuse,
+    )
+
+
+def handle_leave_group(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: members go, and the group rebalances without them.
+
+    *Versions*: 3 names many members, and static ones by their instance id alone.
+    """
+    asked = request.decode()
+    if request.version < _LEAVE_BATCH_VERSION:
+        leaving = [Leaving(asked.member_id, None)]
+    else:
+        leaving = [Leaving(each.member_id, each.group_instance_id) for each in asked.members]
+
+    def encode(codes: list[ErrorCode]) -> bytes:
+        if request.version < _LEAVE_BATCH_VERSION:
+            return request.respond(throttle_time=NO_THROTTLE, error_code=codes[0])
+        members = tuple(
+            request.make(
+                "MemberResponse",
+                member_id=each.member_id,
+                group_instance_id=each.instance_id,
+                error_code=code,
+            )
+            for each, code in zip(leaving, codes, strict=True)
+        )
+        return request.respond(throttle_time=NO_THROTTLE, error_code=ErrorCode.none, members=members)
+
+    def refuse(code: ErrorCode) -> bytes:
+        return request.respond(throttle_time=NO_THROTTLE, error_code=code, members=())
+
+    if not asked.group_id:
+        return refuse(ErrorCode.invalid_group_id)
+    return coordinate(
+        broker,
+        asked.group_id,
+        lambda ticket: lambda groups, turn: groups.leave(turn, asked.group_id, leaving, ticket),
+        encode,
+        refuse,
+    )
+
+
+def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: joins, stays in or leaves a group whose partitions the coordinator shares out (KIP-848).
+
+    *Versions*: 1 has clients make their own member id, and subscribe by pattern.
+    """
+    asked = request.decode()
+    client_id, client_host = client_of(request)
+    beat = Heartbeat(
+        asked.group_id,
+        asked.member_id,
+        asked.member_epoch,
+        asked.instance_id,
+        asked.rack_id,
+        milliseconds(asked.rebalance_timeout),
+        tuple(asked.subscribed_topic_names) if asked.subscribed_topic_names is not None else None,
+        getattr(asked, "subscribed_topic_regex", None),
+        asked.server_assignor,
+        _reported(asked.topic_partitions),
+        client_id,
+        client_host,
+    )
+
+    def encode(answer: HeartbeatAnswer) -> bytes:
+        return request.respond(
+            throttle_time=NO_THROTTLE,
+            error_code=answer.error,
+            error_message=answer.message,
+            member_id=answer.member_id,
+            member_epoch=answer.epoch,
+            heartbeat_interval=timedelta(milliseconds=answer.interval_ms),
+            assignment=_assignment(request, answer),
+        )
+
+    def refuse(code: ErrorCode) -> bytes:
+        return encode(HeartbeatAnswer(code))
+
+    problem = _problem_of(beat, request.version)
+    if problem is not None:
+        return encode(HeartbeatAnswer(ErrorCode.invalid_request, problem))
+    if "consumer" not in broker.settings.words("group.coordinator.rebalance.protocols"):
+        return refuse(ErrorCode.unsupported_version)
+    return coordinate(
+        broker,
+        beat.group_id,
+        lambda ticket: lambda groups, turn: groups.consumer_heartbeat(turn, beat, ticket),
+        encode,
+        refuse,
+    )
+
+
+def _reported(partitions: Any) -> Reported:
+    if partitions is None:
+        return None
+    return {(to_bytes(each.topic_id) or ZERO): tuple(each.partitions) for each in partitions}
+
+
+def _assignment(request: Request, answer: HeartbeatAnswer) -> Any:
+    if answer.assigned is None:
+        return None
+    partitions = tuple(
+        request.make("TopicPartitions", topic_id=to_uuid(topic_id), partitions=tuple(sorted(indexes)))
+        for topic_id, indexes in answer.assigned.items()
+    )
+    return request.make("Assignment", topic_partitions=partitions)
+
+
+def _problem_of(beat: Heartbeat, version: int) -> str | None:
+    """What makes a heartbeat senseless, in Kafka's words."""
+    is_joining = beat.epoch == JOIN_EPOCH
+    problems = [
+        (not beat.group_id.strip(), "GroupId can't be empty."),
+        (beat.instance_id is not None and not beat.instance_id.strip(), "InstanceId can't be empty."),
+        (beat.rack_id is not None and not beat.rack_id.strip(), "RackId can't be empty."),
+        (
+            not beat.member_id.strip() and (version >= _CLIENT_ID_VERSION or not is_joining),
+            "MemberId can't be empty.",
+        ),
+        (
+            beat.epoch < STATIC_LEAVE_EPOCH,
+            f"MemberEpoch is {beat.epoch}, but must be greater than or equal to -2.",
+        ),
+        (beat.epoch == STATIC_LEAVE_EPOCH and beat.instance_id is None, "InstanceId can't be null."),
+        (
+            is_joining and beat.rebalance_timeout_ms == -1,
+            "RebalanceTimeoutMs must be provided in first request.",
+        ),
+        (
+            is_joining and (beat.reported is None or bool(beat.reported)),
+            "TopicPartitions must be empty when (re-)joining.",
+        ),
+        (
+            is_joining and beat.topics is None and beat.pattern is None,
+            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
+        ),
+    ]
+    if beat.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
+        problems = problems[:6]
+    return next((text for is_wrong, text in problems if is_wrong), None)

@@ -1,0 +1,232 @@
+"""The memory of a state machine: records that it decides are appended to a partition, and replayed from it.
+
+| phase   | what happens                                                   | requests get                 |
+|---------|----------------------------------------------------------------|------------------------------|
+| loading | the log is read in slices; the last value of each key counts   | COORDINATOR_LOAD_IN_PROGRESS |
+| serving | decisions are appended, replayed, and answered when committed  | their answer                 |
+| failed  | the log could not be read                                      | COORDINATOR_NOT_AVAILABLE    |
+
+So that loading stays short, a journal that has grown to many times what its machine keeps is written anew at
+its end, a little at a time while it serves; when that is on disk, the log starts there. Nothing else takes
+records out.
+
+**Invariant:** the machine's state is what a replay of the log gives. A record is taken out only when all that
+it stands for is on disk behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Protocol
+
+from crc32c import crc32c
+
+from tidelog.base.decision import Entry
+from tidelog.base.limits import (
+    BATCH_HEADER_SIZE,
+    JOURNAL_BATCH_SIZE,
+    JOURNAL_ENTRIES_APPLIED,
+    JOURNAL_RECORDS_KEPT,
+    JOURNAL_SLICE_SIZE,
+)
+from tidelog.protocol.batch import CODEC_MASK, CONTROL_BIT, LENGTH_OVERHEAD, TRANSACTIONAL_BIT
+from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
+from tidelog.protocol.records import Marker, build_batch, read_marker, read_pairs, read_records
+from tidelog.replication.partition import Partition
+
+GROWTH_MAX = 4  # records for each that is kept, before the journal is written anew
+_RECORD_OVERHEAD = 32  # bytes of a record besides its key and value, at most
+# Base offset, length, crc, attributes, last offset delta, producer id, record count.
+_HEAD = Struct(">qi5xIhi16xq6xi")
+assert _HEAD.size == BATCH_HEADER_SIZE
+_CRC_FROM = 21
+
+
+class Machine(Protocol):
+    """A state machine that a journal is the memory of."""
+
+    @property
+    def record_count(self) -> int:
+        """About how many records its state takes."""
+        ...
+
+    def replay(self, entry: Entry) -> None: ...
+
+    def stored(self) -> Iterator[list[Entry]]:
+        """Its whole state as records, in pieces; it may change between two of them."""
+        ...
+
+
+class Journal:
+    def __init__(self, partition: Partition, machine: Machine) -> None:
+        self.partition = partition
+        self.machine = machine
+        self.is_loaded = False
+        self.failure: str | None = None
+        self._next_offset = partition.log.start_offset
+        self._latest: dict[bytes, bytes] = {}  # of what has been read so far
+        self._undecided: dict[int, list[Entry]] = {}  # of open transactions, by producer
+        self._unapplied: Iterator[tuple[bytes, bytes]] | None = None
+        self._pieces: Iterator[list[Entry]] | None = None  # of what is being written anew
+        self._anew_offset = 0  # where that began
+        self._anew_end_offset: int | None = None  # and where it ended
+
+    # Loading.
+
+    def load(self) -> None:
+        """Read or apply the next slice; `is_loaded`, or `failure`, when there is no more."""
+        try:
+            if self._unapplied is None:
+                self._read()
+            else:
+                self._apply(self._unapplied)
+        except (CorruptBatch, OSError) as problem:
+            partition = self.partition
+            self.failure = f"{partition.topic}-{partition.index} at offset {self._next_offset}: {problem}"
+
+    def _read(self) -> None:
+        log = self.partition.log
+        found = log.read(self._next_offset, log.end_offset, JOURNAL_SLICE_SIZE)
+        if found is None:
+            self._unapplied = iter(self._latest.items())
+            return
+        try:
+            data = found.read()
+        finally:
+            found.release()
+        position, end = 0, len(data)
+        while position + BATCH_HEADER_SIZE <= end:
+            base_offset, length, crc, attributes, last_delta, producer_id, count = _HEAD.unpack_from(
+                data, position
+            )
+            stop = position + LENGTH_OVERHEAD + length
+            if stop > end:
+                break
+            if crc32c(memoryview(data)[position + _CRC_FROM : stop]) != crc:
+                raise CorruptBatch("the checksum of a batch does not match")
+            if attributes & (CODEC_MASK | CONTROL_BIT | TRANSACTIONAL_BIT):
+                self._take_unusual(data[position:stop], attributes, producer_id)
+            else:
+                self._take(read_pairs(data, position + BATCH_HEADER_SIZE, stop, count))
+            self._next_offset = base_offset + last_delta + 1
+            position = stop
+
+    def _take(self, pairs: list[tuple[bytes | None, bytes | None]]) -> None:
+        latest = self._latest
+        for key, value in pairs:
+            if key is None:
+                raise CorruptBatch("a record without a key")
+            if value is None:
+                latest.pop(key, None)
+            else:
+                latest[key] = value
+
+    def _take_unusual(self, batch: bytes, attributes: int, producer_id: int) -> None:
+        """Compressed batches, and those of transactions, which count when they are committed."""
+        if attributes & CONTROL_BIT:
+            ended = read_marker(batch)
+            undecided = self._undecided.pop(producer_id, [])
+            if ended is not None and ended[0] is Marker.COMMIT:
+                self._take([(entry.key, entry.value) for entry in undecided])
+            return
+        pairs = [(record.key, record.value) for record in read_records(batch)]
+        if attributes & TRANSACTIONAL_BIT:
+            open_entries = self._undecided.setdefault(producer_id, [])
+            open_entries += [Entry(key, value) for key, value in pairs if key is not None]
+        else:
+            self._take(pairs)
+
+    def _apply(self, unapplied: Iterator[tuple[bytes, bytes]]) -> None:
+        for _ in range(JOURNAL_ENTRIES_APPLIED):
+            following = next(unapplied, None)
+            if following is None:
+                self._latest = {}
+                self._unapplied = None
+                self.is_loaded = True
+                return
+            self.machine.replay(Entry(*following))
+
+    @property
+    def undecided(self) -> list[Entry]:
+        """What transactions that are still open have written."""
+        return [entry for entries in self._undecided.values() for entry in entries]
+
+    # Serving.
+
+    def append(self, entries: list[Entry], now_ms: int) -> int:
+        """Append and replay; where the log ends now. RefusedBatch, with nothing changed, or OSError.
+
+        One batch, unless there is more than a batch should have.
+        """
+        batches = self._batches(entries, now_ms)
+        size_max = self.partition.log.settings.max_message_bytes
+        if any(len(batch) > size_max for batch in batches):
+            raise RefusedBatch(ErrorCode.message_too_large, f"a record is larger than {size_max} bytes")
+        for batch in batches:
+            self.partition.append_own(batch, now_ms)
+        for entry in entries:
+            self.machine.replay(entry)
+        return self.partition.log.end_offset
+
+    @staticmethod
+    def _batches(entries: list[Entry], now_ms: int) -> list[bytearray]:
+        batches = []
+        piece: list[Entry] = []
+        size = 0
+        for entry in entries:
+            entry_size = len(entry.key) + len(entry.value or b"") + _RECORD_OVERHEAD
+            if piece and size + entry_size > JOURNAL_BATCH_SIZE:
+                batches.append(build_batch([(key, value, (), now_ms) for key, value in piece]))
+                piece, size = [], 0
+            piece.append(entry)
+            size += entry_size
+        batches.append(build_batch([(key, value, (), now_ms) for key, value in piece]))
+        return batches
+
+    def is_committed(self, offset: int) -> bool:
+        return self.partition.high_watermark >= offset
+
+    # Keeping it short.
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has much more than its machine keeps, and nothing is being done about that."""
+        log = self.partition.log
+        kept_max = JOURNAL_RECORDS_KEPT + GROWTH_MAX * self.machine.record_count
+        return (
+            self._pieces is None
+            and self._anew_end_offset is None
+            and not self._undecided
+            and log.end_offset - log.start_offset > kept_max
+        )
+
+    @property
+    def is_being_written_anew(self) -> bool:
+        return self._pieces is not None
+
+    def write_anew(self, now_ms: int) -> None:
+        """Begin, or go on, to write what the machine keeps at the end of the log. OSError if that failed."""
+        if self._pieces is None:
+            self._pieces = self.machine.stored()
+            self._anew_offset = self.partition.log.end_offset
+        size = 0
+        while size < JOURNAL_SLICE_SIZE:
+            piece = next(self._pieces, None)
+            if piece is None:
+                self._pieces = None
+                self._anew_end_offset = self.partition.log.end_offset
+                self.partition.is_flush_wanted = True
+                return
+            if piece:
+                for batch in self._batches(piece, now_ms):
+                    self.partition.append_own(batch, now_ms)
+                    size += len(batch)
+
+    def take_start(self) -> int | None:
+        """Where the log can start now that what it keeps is on disk, once; None if it is not yet."""
+        end_offset, log = self._anew_end_offset, self.partition.log
+        if end_offset is None or min(log.recovery_point, self.partition.high_watermark) < end_offset:
+            return None
+        self._anew_end_offset = None
+        return self._anew_offset
