@@ -75,6 +75,11 @@ BROKER_CHANGES: tuple[tuple[str, str | None], ...] = (
     ("min.insync.replicas", "2"),
     ("log.cleaner.threads", "1"),
 )
+GROUP_CHANGES = {
+    "consumer.session.timeout.ms": ("45000", "44999", "60000", "60001", "0", "x"),
+    "consumer.heartbeat.interval.ms": ("5000", "4999", "15000", "15001", "0", ""),
+    "consumer.assignment.interval.ms": ("0", "-1", "15000", "15001"),
+}
 RESOURCES: tuple[tuple[int, str], ...] = (
     (TOPIC, "absent"),
     (TOPIC, "a b"),
@@ -165,6 +170,7 @@ def incremental_alter_configs(case: Case) -> None:
         for value in ("6000", "-5", "x"):
             say.ask(f"{key}={value}", say.resource(kind, name, (key, value)))
         say.ask(f"{key}=1", say.resource(kind, name, ("no.such.setting", "1")))
+    _groups(say, case.fresh())
     _brokers(say)
 
 
@@ -183,6 +189,17 @@ def _either_way(say: Alteration, own: str) -> None:
     say.ask("a setting twice", say.resource(TOPIC, own, ("retention.ms", "1"), ("retention.ms", "2")))
     say.ask("good and bad", twice, say.resource(TOPIC, "absent", ("retention.ms", "1")))
     say.ask("nothing")
+
+
+def _groups(say: Alteration, group: str) -> None:
+    """What a group and what a broker may say of consumer groups, and what is beyond the broker's bounds."""
+    for key, values in GROUP_CHANGES.items():
+        for value in values:
+            say.ask(f"group {key}={value}", say.resource(GROUP, group, (key, value)))
+            say.ask(f"broker group.{key}={value}", say.resource(BROKER, "1", (f"group.{key}", value)))
+    both = (("consumer.session.timeout.ms", "50000"), ("consumer.heartbeat.interval.ms", "15000"))
+    say.ask("group, for good", say.resource(GROUP, group, *both), validate_only=False)
+    say.described("group after a change", GROUP, group)
 
 
 def _brokers(say: Alteration) -> None:
