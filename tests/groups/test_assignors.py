@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidelog.groups.assignors import ASSIGNORS, Subscriber
@@ -95,6 +95,7 @@ def leads_downhill(group: Group, targets: Targets) -> bool:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
+@settings(deadline=None)
 @given(case=groups())
 def test_each_partition_of_a_subscribed_topic_goes_to_one_subscriber(
     name: str, case: tuple[Group, Counts]
@@ -117,6 +118,7 @@ def test_each_partition_of_a_subscribed_topic_goes_to_one_subscriber(
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
+@settings(deadline=None)
 @given(case=groups(), seed=st.integers())
 def test_the_order_of_members_and_topics_does_not_matter(
     name: str, case: tuple[Group, Counts], seed: int
@@ -131,6 +133,7 @@ def test_the_order_of_members_and_topics_does_not_matter(
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
+@settings(deadline=None)
 @given(case=groups())
 def test_what_is_settled_stays(name: str, case: tuple[Group, Counts]) -> None:
     group, counts = case
@@ -139,6 +142,7 @@ def test_what_is_settled_stays(name: str, case: tuple[Group, Counts]) -> None:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
+@settings(deadline=None)
 @given(case=groups())
 def test_the_arguments_are_left_alone(name: str, case: tuple[Group, Counts]) -> None:
     group, counts = case
@@ -147,18 +151,21 @@ def test_the_arguments_are_left_alone(name: str, case: tuple[Group, Counts]) -> 
     assert repr((group, counts)) == before
 
 
+@settings(deadline=None)
 @given(case=groups())
 def test_uniform_is_as_balanced_as_the_subscriptions_allow(case: tuple[Group, Counts]) -> None:
     group, counts = case
     assert not leads_downhill(group, uniform(group, counts))
 
 
+@settings(deadline=None)
 @given(case=shared_groups())
 def test_uniform_differs_by_one_where_all_subscribe_alike(case: tuple[Group, Counts]) -> None:
     loads = [load(target) for target in uniform(*case).values()]
     assert max(loads) - min(loads) <= 1
 
 
+@settings(deadline=None)
 @given(case=shared_groups(), data=st.data())
 def test_who_leaves_moves_only_what_it_had(case: tuple[Group, Counts], data: st.DataObject) -> None:
     group, counts = case
@@ -170,6 +177,7 @@ def test_who_leaves_moves_only_what_it_had(case: tuple[Group, Counts], data: st.
         assert moves(before, after) == load(before[gone])
 
 
+@settings(deadline=None)
 @given(case=shared_groups())
 def test_who_joins_is_given_its_share_and_nothing_else_moves(case: tuple[Group, Counts]) -> None:
     group, counts = case
@@ -178,6 +186,7 @@ def test_who_joins_is_given_its_share_and_nothing_else_moves(case: tuple[Group, 
     assert moves(before, after) == load(after["m"]) == sum(counts.values()) // (len(group) + 1)
 
 
+@settings(deadline=None)
 @given(case=shared_groups(), more=st.integers(1, 20))
 def test_a_topic_that_grows_moves_nothing(case: tuple[Group, Counts], more: int) -> None:
     group, counts = case
@@ -186,6 +195,7 @@ def test_a_topic_that_grows_moves_nothing(case: tuple[Group, Counts], more: int)
     assert moves(before, uniform(settled(group, before), {**counts, first: counts[first] + more})) == 0
 
 
+@settings(deadline=None)
 @given(case=shared_groups())
 def test_range_gives_ranges_and_joins_topics_of_one_size(case: tuple[Group, Counts]) -> None:
     group, counts = case
