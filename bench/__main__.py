@@ -14,7 +14,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.cases import clients, growth, latency, load, memory, opening, scale, small, start, throughput
+from bench.cases import (
+    clients,
+    groups,
+    growth,
+    latency,
+    load,
+    memory,
+    opening,
+    scale,
+    small,
+    start,
+    throughput,
+)
 from bench.peers.kafka import Kafka
 from bench.peers.process import Peer, PeerFailed, PeerMissing
 from bench.peers.tidelog import Tidelog
@@ -33,6 +45,7 @@ CASES: dict[str, tuple[Case, Sequence[str]]] = {
     "start": (start.run, start.METHOD),
     "opening": (opening.run, opening.METHOD),
     "load": (load.run, load.METHOD),
+    "groups": (groups.run, groups.METHOD),
     "scale": (scale.run, scale.METHOD),
     "growth": (growth.run, growth.METHOD),
 }

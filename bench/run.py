@@ -38,6 +38,10 @@ class Scale:
     partition_count: int = 1_000
     scale_topic_count: int = 1_000
     load_requests: int = 6_000
+    group_rebalances: int = 200
+    group_seconds: float = 2.0
+    group_members: int = 1_000
+    group_commits: int = 1_000_000
 
 
 FULL = Scale()
@@ -55,6 +59,10 @@ QUICK = Scale(
     partition_count=100,
     scale_topic_count=100,
     load_requests=2_000,
+    group_rebalances=40,
+    group_seconds=0.5,
+    group_members=200,
+    group_commits=100_000,
 )
 
 

@@ -31,8 +31,8 @@ def produce_frame(topic: str, partition: int, batch: Batch, correlation_id: int 
     records = uvarint(batch.size + 1) + batch.content
     data = struct.pack(">i", partition) + records + b"\x00"
     body = b"\x00" + struct.pack(">hi", ACKS_ALL, TIMEOUT_MS)
-    body += b"\x02" + _string(topic) + b"\x02" + data + b"\x00\x00"
-    return _frame(0, PRODUCE_VERSION, correlation_id, body)
+    body += b"\x02" + compact_string(topic) + b"\x02" + data + b"\x00\x00"
+    return whole_frame(0, PRODUCE_VERSION, correlation_id, body)
 
 
 def fetch_frame(
@@ -44,13 +44,13 @@ def fetch_frame(
         for index, offset in enumerate(offsets)
     )
     body = struct.pack(">iiiibii", -1, WAIT_MS, 1, FETCH_BYTES_MAX, 0, 0, -1)
-    body += b"\x02" + _string(topic) + uvarint(len(offsets) + 1) + partitions + b"\x00"
-    return _frame(1, FETCH_VERSION, correlation_id, body + b"\x01\x01\x00")
+    body += b"\x02" + compact_string(topic) + uvarint(len(offsets) + 1) + partitions + b"\x00"
+    return whole_frame(1, FETCH_VERSION, correlation_id, body + b"\x01\x01\x00")
 
 
 def produce_layout(topic: str) -> ResponseLayout:
     """size, correlation, tags | one topic, its name, one partition: index, error, three int64 … | throttle"""
-    error_position = 4 + 4 + 1 + 1 + len(_string(topic)) + 1 + 4
+    error_position = 4 + 4 + 1 + 1 + len(compact_string(topic)) + 1 + 4
     return ResponseLayout(error_position + 2 + 24 + 1 + 1 + 1 + 1 + 4 + 1, error_position)
 
 
@@ -59,11 +59,11 @@ def fetch_layout(size: int) -> ResponseLayout:
     return ResponseLayout(size, 4 + 4 + 1 + 4)
 
 
-def _string(text: str) -> bytes:
+def compact_string(text: str) -> bytes:
     encoded = text.encode()
     return uvarint(len(encoded) + 1) + encoded
 
 
-def _frame(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
+def whole_frame(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
     header = struct.pack(">hhih", api_key, version, correlation_id, 5) + b"bench" + b"\x00"
     return struct.pack(">i", len(header) + len(body)) + header + body
