@@ -274,7 +274,11 @@ class Coordinators:
             _give(shard.uncommitted.popleft()[1])
         start_offset = shard.journal.take_start()
         if start_offset is not None:
-            partition.trim(start_offset)
+            try:
+                partition.trim(start_offset)
+            except OSError as failure:
+                self._broker.fail_directory(partition.directory, failure)
+                return
             self._broker.checkpoints.want()
 
     def on_topics_deleted(self) -> None:

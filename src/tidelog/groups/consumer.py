@@ -17,21 +17,19 @@ give up its partitions within its rebalance timeout, is fenced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from enum import Enum
-from hashlib import blake2b
-from typing import NamedTuple
 
 from tidelog.base.decision import Entry
 from tidelog.groups import records
-from tidelog.groups.assignors import ASSIGNORS, Subscriber
+from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer, check_epoch, flat, updated
 from tidelog.groups.patterns import Patterns
-from tidelog.groups.reconcile import ConsumerMember, Goal, MemberState, Reported, reconcile
+from tidelog.groups.plan import Plan, hash_of
+from tidelog.groups.reconcile import ConsumerMember, MemberState, Reported, reconcile
 from tidelog.groups.records import (
     ConsumerValue,
     CurrentValue,
     MemberValue,
-    Owned,
     PatternValue,
     Target,
     TargetValue,
@@ -51,38 +49,6 @@ class State(Enum):
     ASSIGNING = "Assigning"
     RECONCILING = "Reconciling"
     STABLE = "Stable"
-
-
-class Heartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat request; None where it says nothing new."""
-
-    group_id: str
-    member_id: str
-    epoch: int
-    instance_id: str | None
-    rack_id: str | None
-    rebalance_timeout_ms: int  # -1 for nothing new
-    topics: tuple[str, ...] | None
-    pattern: str | None
-    assignor: str | None
-    reported: Reported
-    client_id: str
-    client_host: str
-
-    @property
-    def is_full(self) -> bool:
-        """Whether it says everything, as a member does that is not sure what the coordinator knows."""
-        is_subscribed = self.topics is not None or self.pattern is not None
-        return self.rebalance_timeout_ms != -1 and is_subscribed and self.reported is not None
-
-
-class HeartbeatAnswer(NamedTuple):
-    error: ErrorCode
-    message: str | None = None
-    member_id: str | None = None
-    epoch: int = 0
-    interval_ms: int = 0
-    assigned: Owned | None = None
 
 
 _BLANK = MemberValue(None, None, "", "", (), None, -1, None, None)
@@ -278,11 +244,11 @@ class ConsumerGroup:
         self._check_room(turn, beat)
         known = self._speaking_member(turn, beat)
         before = known or ConsumerMember(beat.member_id or turn.new_uuid(), _BLANK)
-        member = before._replace(value=_updated(before.value, beat))
+        member = before._replace(value=updated(before.value, beat))
         if known is None or member != known or not self._is_at_rest(turn, member):
             member = self.follow(turn, before, member, beat.reported, patterns, is_joining=known is None)
         self.renew(turn, member)
-        must_tell = beat.epoch == JOIN_EPOCH or beat.is_full or _flat(member) != _flat(before)
+        must_tell = beat.epoch == JOIN_EPOCH or beat.is_full or flat(member) != flat(before)
         return HeartbeatAnswer(
             ErrorCode.none,
             None,
@@ -333,12 +299,12 @@ class ConsumerGroup:
                         ErrorCode.unknown_member_id,
                         f"Member {beat.member_id} is not a member of group {self.group_id}.",
                     )
-                _check_epoch(known, beat)
+                check_epoch(known, beat)
             return known
         static = self.static_member(beat.instance_id)
         if beat.epoch != JOIN_EPOCH:
             static = self._checked_static(beat)
-            _check_epoch(static, beat)
+            check_epoch(static, beat)
             return static
         if static is None or static.member_id == beat.member_id:
             return static
@@ -390,7 +356,7 @@ class ConsumerGroup:
     ) -> ConsumerMember:
         """Write what is new about a member, raise the epoch and share out anew if that is called for, and
         take the member one step."""
-        plan = _Plan(self, turn, before, member)
+        plan = Plan(self, turn, before, member)
         has_changed = plan.note_subscription(is_joining)
         plan.resolve_patterns(patterns)
         plan.maybe_raise_epoch()
@@ -509,156 +475,3 @@ class ConsumerGroup:
         for timer in self._timers.values():
             turn.timers.stop(timer)
         self._timers.clear()
-
-
-class _Plan:
-    """What one heartbeat changes in its group, before any of it is replayed."""
-
-    def __init__(
-        self, group: ConsumerGroup, turn: Turn, before: ConsumerMember, member: ConsumerMember
-    ) -> None:
-        self.group = group
-        self.turn = turn
-        self.before = before
-        self.member = member
-        self.members = {**group.members, member.member_id: member}
-        static_id = group.static_ids.get(member.value.instance_id or "")
-        if static_id is not None and static_id != member.member_id:
-            del self.members[static_id]  # it is being replaced
-        self.targets = dict(group.targets)
-        if static_id is not None and static_id in self.targets and static_id != member.member_id:
-            self.targets[member.member_id] = self.targets.pop(static_id)
-        self.patterns = dict(group.patterns)
-        self.epoch = group.epoch
-        self._must_raise = group.epoch == 0
-
-    def topics_of(self, member: ConsumerMember) -> Iterable[str]:
-        found = self.patterns.get(member.value.pattern) if member.value.pattern else None
-        return dict.fromkeys((*member.value.topics, *(found.topics if found is not None else ())))
-
-    def note_subscription(self, is_joining: bool) -> bool:
-        """Write what the member says of itself, if that is new; whether it subscribes to something else."""
-        before, after = self.before.value, self.member.value
-        if before != after or is_joining:
-            key = member_key(records.MEMBER, self.group.group_id, self.member.member_id)
-            self.turn.decision.write(key, records.member_value(after))
-        has_other_topics = set(before.topics) != set(after.topics)
-        self._must_raise = self._must_raise or has_other_topics or is_joining
-        return has_other_topics or (before.pattern or "") != (after.pattern or "")
-
-    def resolve_patterns(self, patterns: Patterns) -> None:
-        """Match the patterns of the members against the topics there are, when either has changed."""
-        group, turn = self.group, self.turn
-        used = dict.fromkeys(member.value.pattern for member in self.members.values() if member.value.pattern)
-        write = turn.decision.write
-        for pattern in [pattern for pattern in self.patterns if pattern not in used]:
-            write(member_key(records.PATTERN, group.group_id, pattern), None)
-            del self.patterns[pattern]
-        is_stale = group.is_due_for_patterns(turn)
-        for pattern in used:
-            known = self.patterns.get(pattern)
-            if known is not None and not is_stale:
-                continue
-            topics = patterns.match(pattern, turn.topics)
-            if known is None or known.topics != topics:
-                found = PatternValue(topics, max(turn.topics.epoch, 0), turn.now_ms)
-                write(member_key(records.PATTERN, group.group_id, pattern), records.pattern_value(found))
-                self.patterns[pattern] = found
-                self._must_raise = True
-        if is_stale:
-            group.note_patterns(turn)
-        if (self.before.value.pattern or "") != (self.member.value.pattern or ""):
-            self._must_raise = True
-
-    def maybe_raise_epoch(self) -> None:
-        group, turn = self.group, self.turn
-        if not self._must_raise and not group.has_new_topics(turn):
-            return
-        names = dict.fromkeys(name for member in self.members.values() for name in self.topics_of(member))
-        metadata_hash = hash_of(turn, names)
-        group.note_topics(turn)
-        if self._must_raise or metadata_hash != group.metadata_hash:
-            self.epoch += 1
-            group.write_epoch(turn, self.epoch, metadata_hash)
-
-    def maybe_assign(self) -> Goal:
-        """The target that holds for the member: a new one if the epoch calls for it and the last is not too
-        recent."""
-        group, turn = self.group, self.turn
-        member_id = self.member.member_id
-        interval_ms = turn.settings.of_group(group.group_id, "consumer.assignment.interval.ms")
-        is_too_soon = group.target_epoch > 0 and 0 <= turn.now_ms - group.target_ms < interval_ms
-        if self.epoch <= group.target_epoch or is_too_soon:
-            return Goal(group.target_epoch, self.targets.get(member_id, {}))
-        names = turn.settings.words("group.consumer.assignors")
-        assign = ASSIGNORS[group.assignor_of(self.members.values(), names[0])]
-        counts: dict[bytes, int] = {}
-        subscribers = {each.member_id: self._subscriber(each, counts) for each in self.members.values()}
-        targets = assign(subscribers, counts)
-        write = turn.decision.write
-        for each_id in self.members:
-            target = targets.get(each_id, {})
-            if each_id not in self.targets or target != self.targets[each_id]:
-                key = member_key(records.TARGET_MEMBER, group.group_id, each_id)
-                write(key, records.target_member_value(target))
-        write(group_key(records.TARGET, group.group_id), records.target_value(self.epoch, turn.now_ms))
-        return Goal(self.epoch, targets.get(member_id, {}))
-
-    def _subscriber(self, member: ConsumerMember, counts: dict[bytes, int]) -> Subscriber:
-        topics = self.turn.topics
-        ids = []
-        for name in self.topics_of(member):
-            topic_id = topics.id_of(name)
-            if topic_id is not None:
-                counts[topic_id] = topics.partition_count(name)
-                ids.append(topic_id)
-        return Subscriber(tuple(ids), member.value.instance_id, self.targets.get(member.member_id, {}))
-
-
-def _updated(value: MemberValue, beat: Heartbeat) -> MemberValue:
-    """What a member has said of itself so far, with what it says now."""
-    return MemberValue(
-        beat.instance_id if beat.instance_id is not None else value.instance_id,
-        beat.rack_id if beat.rack_id is not None else value.rack_id,
-        beat.client_id,
-        beat.client_host,
-        tuple(sorted(set(beat.topics))) if beat.topics is not None else value.topics,
-        beat.pattern if beat.pattern is not None else value.pattern,
-        beat.rebalance_timeout_ms if beat.rebalance_timeout_ms != -1 else value.rebalance_timeout_ms,
-        beat.assignor if beat.assignor is not None else value.assignor,
-        None,
-    )
-
-
-def _check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:
-    is_last = beat.epoch == member.previous_epoch and _is_within(beat.reported, member.assigned)
-    if beat.epoch == member.epoch or (beat.epoch < member.epoch and is_last):
-        return
-    relation = "greater" if beat.epoch > member.epoch else "smaller"
-    raise Refused(
-        ErrorCode.fenced_member_epoch,
-        f"The consumer group member has a {relation} member epoch ({beat.epoch}) than the one known by the "
-        f"group coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
-    )
-
-
-def _is_within(reported: Reported, assigned: Owned) -> bool:
-    return reported is not None and all(
-        index in assigned.get(topic_id, {}) for topic_id, indexes in reported.items() for index in indexes
-    )
-
-
-def _flat(member: ConsumerMember) -> Mapping[bytes, frozenset[int]]:
-    return {topic_id: frozenset(indexes) for topic_id, indexes in member.assigned.items()}
-
-
-def hash_of(turn: Turn, names: Iterable[str]) -> int:
-    """A number that changes when one of the topics comes, goes or grows; 0 for no topics."""
-    digest = blake2b(digest_size=8)
-    is_empty = True
-    for name in sorted(names):
-        topic_id = turn.topics.id_of(name)
-        if topic_id is not None:
-            is_empty = False
-            digest.update(topic_id + turn.topics.partition_count(name).to_bytes(4, "big"))
-    return 0 if is_empty else int.from_bytes(digest.digest(), "big", signed=True)

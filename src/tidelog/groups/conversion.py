@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tidelog.groups import classic, consumer
-from tidelog.groups.classic import ClassicGroup, Join, JoinAnswer, Leaving, Member, Sync, SyncAnswer
+from tidelog.groups import consumer
+from tidelog.groups.classic import ClassicGroup
+from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Member, Protocols, Sync, SyncAnswer
 from tidelog.groups.consumer import ConsumerGroup
 from tidelog.groups.patterns import Patterns
+from tidelog.groups.plan import hash_of
 from tidelog.groups.reconcile import ConsumerMember, MemberState
 from tidelog.groups.records import (
     CLASSIC,
@@ -29,6 +31,7 @@ from tidelog.groups.records import (
     Owned,
     group_key,
 )
+from tidelog.groups.roster import CONSUMER_TYPE
 from tidelog.groups.turn import Refused, Topics, Turn
 from tidelog.protocol.embedded import (
     Subscription,
@@ -61,7 +64,7 @@ def upgrade(turn: Turn, group: ClassicGroup) -> ConsumerGroup:
             f"Cannot upgrade classic group {group.group_id} to consumer group because the embedded consumer "
             "protocol is malformed.",
         ) from None
-    raised.metadata_hash = consumer.hash_of(turn, raised.subscribed_topics())
+    raised.metadata_hash = hash_of(turn, raised.subscribed_topics())
     group.stop(turn, ErrorCode.rebalance_in_progress)
     turn.decision.write(group_key(CLASSIC, group.group_id), None)
     turn.decision.entries += raised.entries()
@@ -128,7 +131,7 @@ def downgrade(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -> Cla
         turn.decision.write(key, None)
     group.stop(turn)
     lowered = ClassicGroup(group.group_id, turn.now_ms)
-    lowered.protocol_type = classic.CONSUMER_TYPE
+    lowered.protocol_type = CONSUMER_TYPE
     lowered.generation = group.epoch
     for member in group.members.values():
         if member.member_id not in leaving:
@@ -148,7 +151,7 @@ def _hand_over(turn: Turn, group: ClassicGroup, member: ConsumerMember) -> None:
         member.value.client_host,
         member.value.classic.session_timeout_ms,
         member.value.rebalance_timeout_ms,
-        classic.CONSUMER_TYPE,
+        CONSUMER_TYPE,
         protocols,
         False,
         False,
@@ -166,7 +169,7 @@ def _assignment(topics: Topics, member: ConsumerMember, version: int) -> bytes:
     return write_assignment(version, named)
 
 
-def _subscription_of(protocols: classic.Protocols) -> Subscription:
+def _subscription_of(protocols: Protocols) -> Subscription:
     try:
         return read_subscription(protocols[0][1])
     except MalformedRequest as problem:
@@ -207,7 +210,7 @@ def join(turn: Turn, group: ConsumerGroup, asked: Join, patterns: Patterns) -> J
     group.renew(turn, member)
     group.set_timer(turn, consumer.SYNC, member.member_id, asked.rebalance_timeout_ms)
     name = asked.protocols[0][0]
-    return JoinAnswer(ErrorCode.none, member.member_id, member.epoch, classic.CONSUMER_TYPE, name)
+    return JoinAnswer(ErrorCode.none, member.member_id, member.epoch, CONSUMER_TYPE, name)
 
 
 def _joining_member(turn: Turn, group: ConsumerGroup, asked: Join, member_id: str) -> ConsumerMember | None:
@@ -232,7 +235,7 @@ def _check_protocols(group: ConsumerGroup, asked: Join) -> None:
         if member.value.classic is not None and member.member_id != asked.member_id
     ]
     is_shared = not others or bool(names.intersection(*others))
-    if asked.protocol_type != classic.CONSUMER_TYPE or not asked.protocols or not is_shared:
+    if asked.protocol_type != CONSUMER_TYPE or not asked.protocols or not is_shared:
         raise Refused(ErrorCode.inconsistent_group_protocol)
 
 
@@ -242,7 +245,7 @@ def sync(turn: Turn, group: ConsumerGroup, asked: Sync) -> SyncAnswer:
     if asked.generation != member.epoch:
         raise Refused(ErrorCode.illegal_generation)
     protocol_name = member.value.classic.protocols[0][0]
-    is_other_type = asked.protocol_type not in (None, classic.CONSUMER_TYPE)
+    is_other_type = asked.protocol_type not in (None, CONSUMER_TYPE)
     if is_other_type or asked.protocol_name not in (None, protocol_name):
         raise Refused(ErrorCode.inconsistent_group_protocol)
     if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED:
@@ -252,7 +255,7 @@ def sync(turn: Turn, group: ConsumerGroup, asked: Sync) -> SyncAnswer:
     group.renew(turn, member)
     version = _subscription_of(member.value.classic.protocols).version
     assignment = _assignment(turn.topics, member, version)
-    return SyncAnswer(ErrorCode.none, classic.CONSUMER_TYPE, protocol_name, assignment)
+    return SyncAnswer(ErrorCode.none, CONSUMER_TYPE, protocol_name, assignment)
 
 
 def heartbeat(turn: Turn, group: ConsumerGroup, asked: Sync) -> ErrorCode:

@@ -13,13 +13,16 @@ from typing import NamedTuple
 
 from tidelog.base.decision import Entry, Ticket
 from tidelog.base.timers import Timers
-from tidelog.groups import classic, consumer, conversion, records
+from tidelog.groups import consumer, conversion, records
 from tidelog.groups.assignors import ASSIGNORS
-from tidelog.groups.classic import ClassicGroup, Join, JoinAnswer, Leaving, Sync, SyncAnswer
-from tidelog.groups.consumer import ConsumerGroup, Heartbeat, HeartbeatAnswer
+from tidelog.groups.classic import ClassicGroup
+from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Member, Sync, SyncAnswer
+from tidelog.groups.consumer import ConsumerGroup
+from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
 from tidelog.groups.offsets import MINUTE_MS, Commit, Offsets, Spot
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.records import Key, group_key
+from tidelog.groups.roster import State
 from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
 from tidelog.protocol.embedded import read_subscription
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, MalformedRequest
@@ -353,7 +356,7 @@ class GroupCoordinator:
         """Whether members of the group consume the topic, as far as the coordinator can tell."""
         if isinstance(group, ConsumerGroup):
             return topic in group.subscribed_topics()
-        if not group.uses_consumer_protocol or group.state is not classic.State.STABLE:
+        if not group.uses_consumer_protocol or group.state is not State.STABLE:
             return bool(group.members) and not group.uses_consumer_protocol
         return any(topic in _topics_of(member) for member in group.members.values())
 
@@ -392,9 +395,7 @@ class GroupCoordinator:
     def _expired(self, turn: Turn, group: Group, retention_ms: int) -> Iterator[Spot]:
         since_ms = -1
         if isinstance(group, ClassicGroup):
-            if group.members and (
-                not group.uses_consumer_protocol or group.state is not classic.State.STABLE
-            ):
+            if group.members and (not group.uses_consumer_protocol or group.state is not State.STABLE):
                 return iter(())
             since_ms = group.state_ms if group.stored is not None and group.is_empty else -1
         subscribed = frozenset(self._subscribed_topics(group))
@@ -413,7 +414,7 @@ class GroupCoordinator:
     def _maybe_forget(self, group: ClassicGroup) -> None:
         """A group that nobody is in, or is about to join, and that the journal has nothing of."""
         is_known = group.stored is not None or group.group_id in self.offsets.group_ids()
-        if group.state is classic.State.EMPTY and not group.pending and not is_known:
+        if group.state is State.EMPTY and not group.pending and not is_known:
             self.groups.pop(group.group_id, None)
 
 
@@ -427,7 +428,7 @@ _CONSUMER_KINDS = (
 )
 
 
-def _topics_of(member: classic.Member) -> tuple[str, ...]:
+def _topics_of(member: Member) -> tuple[str, ...]:
     try:
         return read_subscription(member.protocols[0][1]).topics if member.protocols else ()
     except MalformedRequest:

@@ -12,10 +12,10 @@ from typing import Any
 from tidelog.broker.broker import Broker
 from tidelog.broker.coordinators import Awaited
 from tidelog.groups.classic import ClassicGroup
-from tidelog.groups.classic import State as ClassicState
 from tidelog.groups.consumer import ConsumerGroup
 from tidelog.groups.coordinator import Group, GroupCoordinator
 from tidelog.groups.reconcile import ConsumerMember
+from tidelog.groups.roster import State
 from tidelog.groups.turn import Turn
 from tidelog.handlers.gathering import Gathering
 from tidelog.handlers.groups import COMMIT_WAIT_MS
@@ -245,7 +245,7 @@ def _with(part: Any, **values: Any) -> Any:
 
 
 def _described_classic(request: Request, group: ClassicGroup) -> Any:
-    is_stable = group.state is ClassicState.STABLE
+    is_stable = group.state is State.STABLE
     members = tuple(
         request.make(
             "DescribedGroupMember",

@@ -11,8 +11,9 @@ from typing import Any
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.coordinators import Awaited, Command
-from tidelog.groups.classic import Join, JoinAnswer, Leaving, Sync, SyncAnswer
-from tidelog.groups.consumer import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH, Heartbeat, HeartbeatAnswer
+from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Sync, SyncAnswer
+from tidelog.groups.consumer import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
 from tidelog.groups.reconcile import Reported
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
 from tidelog.handlers.uuids import ZERO, to_bytes, to_uuid

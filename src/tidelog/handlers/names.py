@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tidelog.base.limits import TOPIC_NAME_LENGTH_MAX
 from tidelog.protocol.errors import ErrorCode
+from tidelog.replication.partition import INTERNAL_TOPICS
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 def name_problem(name: str) -> str | None:

@@ -108,6 +108,8 @@ def _refuse(partition: Partition, request: Request, produce: ProduceRequest, sta
     acks = produce.acks
     if acks not in (ALL, 0, 1):
         return ErrorCode.invalid_required_acks
+    if partition.is_internal:  # what a journal has, its state machine has decided
+        return ErrorCode.invalid_topic_exception
     if acks == ALL and len(partition.in_sync_replicas) < partition.log.settings.min_insync_replicas:
         return ErrorCode.not_enough_replicas
     if start < 0:

@@ -24,6 +24,7 @@ from tidelog.log.log import Appended, FlushJob, Log
 from tidelog.protocol.errors import ErrorCode
 
 READ_COMMITTED = 1
+INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 # What a partition counts since its log was opened, for whoever watches.
 COUNTERS = (
     "append_count",
@@ -74,6 +75,7 @@ class Partition:
         "in_sync_replicas",
         "index",
         "is_flush_wanted",
+        "is_internal",
         "leader_epoch",
         "leader_id",
         "log",
@@ -98,6 +100,7 @@ class Partition:
         self.leader_epoch = -1
         self.in_sync_replicas: list[int] = []
         self.high_watermark = log.start_offset
+        self.is_internal = topic in INTERNAL_TOPICS
         self.is_flush_wanted = False
         self._unflushed_count = 0
         self._flush_job: FlushJob | None = None

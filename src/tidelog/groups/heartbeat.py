@@ -1,0 +1,83 @@
+"""A ConsumerGroupHeartbeat: what it says, what of it is new, and whether its member may say it.
+
+**Invariant:** a member's epoch is its own or the one before, with no partition that is not its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tidelog.groups.reconcile import ConsumerMember, Reported
+from tidelog.groups.records import MemberValue, Owned
+from tidelog.groups.turn import Refused
+from tidelog.protocol.errors import ErrorCode
+
+
+class Heartbeat(NamedTuple):
+    """A ConsumerGroupHeartbeat request; None where it says nothing new."""
+
+    group_id: str
+    member_id: str
+    epoch: int
+    instance_id: str | None
+    rack_id: str | None
+    rebalance_timeout_ms: int  # -1 for nothing new
+    topics: tuple[str, ...] | None
+    pattern: str | None
+    assignor: str | None
+    reported: Reported
+    client_id: str
+    client_host: str
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it says everything, as a member does that is not sure what the coordinator knows."""
+        is_subscribed = self.topics is not None or self.pattern is not None
+        return self.rebalance_timeout_ms != -1 and is_subscribed and self.reported is not None
+
+
+class HeartbeatAnswer(NamedTuple):
+    error: ErrorCode
+    message: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    interval_ms: int = 0
+    assigned: Owned | None = None
+
+
+def updated(value: MemberValue, beat: Heartbeat) -> MemberValue:
+    """What a member has said of itself so far, with what it says now."""
+    return MemberValue(
+        beat.instance_id if beat.instance_id is not None else value.instance_id,
+        beat.rack_id if beat.rack_id is not None else value.rack_id,
+        beat.client_id,
+        beat.client_host,
+        tuple(sorted(set(beat.topics))) if beat.topics is not None else value.topics,
+        beat.pattern if beat.pattern is not None else value.pattern,
+        beat.rebalance_timeout_ms if beat.rebalance_timeout_ms != -1 else value.rebalance_timeout_ms,
+        beat.assignor if beat.assignor is not None else value.assignor,
+        None,
+    )
+
+
+def check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:
+    is_last = beat.epoch == member.previous_epoch and _is_within(beat.reported, member.assigned)
+    if beat.epoch == member.epoch or (beat.epoch < member.epoch and is_last):
+        return
+    relation = "greater" if beat.epoch > member.epoch else "smaller"
+    raise Refused(
+        ErrorCode.fenced_member_epoch,
+        f"The consumer group member has a {relation} member epoch ({beat.epoch}) than the one known by the "
+        f"group coordinator ({member.epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _is_within(reported: Reported, assigned: Owned) -> bool:
+    return reported is not None and all(
+        index in assigned.get(topic_id, {}) for topic_id, indexes in reported.items() for index in indexes
+    )
+
+
+def flat(member: ConsumerMember) -> Mapping[bytes, frozenset[int]]:
+    return {topic_id: frozenset(indexes) for topic_id, indexes in member.assigned.items()}

@@ -1,0 +1,136 @@
+"""What one heartbeat changes in its consumer group, before any of it is replayed.
+
+**Invariant:** nothing of the group is changed here but what it remembers of the topics it has looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from tidelog.groups import records
+from tidelog.groups.assignors import ASSIGNORS, Subscriber
+from tidelog.groups.patterns import Patterns
+from tidelog.groups.reconcile import ConsumerMember, Goal
+from tidelog.groups.records import PatternValue, group_key, member_key
+from tidelog.groups.turn import Turn
+
+if TYPE_CHECKING:
+    from tidelog.groups.consumer import ConsumerGroup
+
+
+class Plan:
+    """What one heartbeat changes in its group, before any of it is replayed."""
+
+    def __init__(
+        self, group: ConsumerGroup, turn: Turn, before: ConsumerMember, member: ConsumerMember
+    ) -> None:
+        self.group = group
+        self.turn = turn
+        self.before = before
+        self.member = member
+        self.members = {**group.members, member.member_id: member}
+        static_id = group.static_ids.get(member.value.instance_id or "")
+        if static_id is not None and static_id != member.member_id:
+            del self.members[static_id]  # it is being replaced
+        self.targets = dict(group.targets)
+        if static_id is not None and static_id in self.targets and static_id != member.member_id:
+            self.targets[member.member_id] = self.targets.pop(static_id)
+        self.patterns = dict(group.patterns)
+        self.epoch = group.epoch
+        self._must_raise = group.epoch == 0
+
+    def topics_of(self, member: ConsumerMember) -> Iterable[str]:
+        found = self.patterns.get(member.value.pattern) if member.value.pattern else None
+        return dict.fromkeys((*member.value.topics, *(found.topics if found is not None else ())))
+
+    def note_subscription(self, is_joining: bool) -> bool:
+        """Write what the member says of itself, if that is new; whether it subscribes to something else."""
+        before, after = self.before.value, self.member.value
+        if before != after or is_joining:
+            key = member_key(records.MEMBER, self.group.group_id, self.member.member_id)
+            self.turn.decision.write(key, records.member_value(after))
+        has_other_topics = set(before.topics) != set(after.topics)
+        self._must_raise = self._must_raise or has_other_topics or is_joining
+        return has_other_topics or (before.pattern or "") != (after.pattern or "")
+
+    def resolve_patterns(self, patterns: Patterns) -> None:
+        """Match the patterns of the members against the topics there are, when either has changed."""
+        group, turn = self.group, self.turn
+        used = dict.fromkeys(member.value.pattern for member in self.members.values() if member.value.pattern)
+        write = turn.decision.write
+        for pattern in [pattern for pattern in self.patterns if pattern not in used]:
+            write(member_key(records.PATTERN, group.group_id, pattern), None)
+            del self.patterns[pattern]
+        is_stale = group.is_due_for_patterns(turn)
+        for pattern in used:
+            known = self.patterns.get(pattern)
+            if known is not None and not is_stale:
+                continue
+            topics = patterns.match(pattern, turn.topics)
+            if known is None or known.topics != topics:
+                found = PatternValue(topics, max(turn.topics.epoch, 0), turn.now_ms)
+                write(member_key(records.PATTERN, group.group_id, pattern), records.pattern_value(found))
+                self.patterns[pattern] = found
+                self._must_raise = True
+        if is_stale:
+            group.note_patterns(turn)
+        if (self.before.value.pattern or "") != (self.member.value.pattern or ""):
+            self._must_raise = True
+
+    def maybe_raise_epoch(self) -> None:
+        group, turn = self.group, self.turn
+        if not self._must_raise and not group.has_new_topics(turn):
+            return
+        names = dict.fromkeys(name for member in self.members.values() for name in self.topics_of(member))
+        metadata_hash = hash_of(turn, names)
+        group.note_topics(turn)
+        if self._must_raise or metadata_hash != group.metadata_hash:
+            self.epoch += 1
+            group.write_epoch(turn, self.epoch, metadata_hash)
+
+    def maybe_assign(self) -> Goal:
+        """The target that holds for the member: a new one if the epoch calls for it and the last is not too
+        recent."""
+        group, turn = self.group, self.turn
+        member_id = self.member.member_id
+        interval_ms = turn.settings.of_group(group.group_id, "consumer.assignment.interval.ms")
+        is_too_soon = group.target_epoch > 0 and 0 <= turn.now_ms - group.target_ms < interval_ms
+        if self.epoch <= group.target_epoch or is_too_soon:
+            return Goal(group.target_epoch, self.targets.get(member_id, {}))
+        names = turn.settings.words("group.consumer.assignors")
+        assign = ASSIGNORS[group.assignor_of(self.members.values(), names[0])]
+        counts: dict[bytes, int] = {}
+        subscribers = {each.member_id: self._subscriber(each, counts) for each in self.members.values()}
+        targets = assign(subscribers, counts)
+        write = turn.decision.write
+        for each_id in self.members:
+            target = targets.get(each_id, {})
+            if each_id not in self.targets or target != self.targets[each_id]:
+                key = member_key(records.TARGET_MEMBER, group.group_id, each_id)
+                write(key, records.target_member_value(target))
+        write(group_key(records.TARGET, group.group_id), records.target_value(self.epoch, turn.now_ms))
+        return Goal(self.epoch, targets.get(member_id, {}))
+
+    def _subscriber(self, member: ConsumerMember, counts: dict[bytes, int]) -> Subscriber:
+        topics = self.turn.topics
+        ids = []
+        for name in self.topics_of(member):
+            topic_id = topics.id_of(name)
+            if topic_id is not None:
+                counts[topic_id] = topics.partition_count(name)
+                ids.append(topic_id)
+        return Subscriber(tuple(ids), member.value.instance_id, self.targets.get(member.member_id, {}))
+
+
+def hash_of(turn: Turn, names: Iterable[str]) -> int:
+    """A number that changes when one of the topics comes, goes or grows; 0 for no topics."""
+    digest = blake2b(digest_size=8)
+    is_empty = True
+    for name in sorted(names):
+        topic_id = turn.topics.id_of(name)
+        if topic_id is not None:
+            is_empty = False
+            digest.update(topic_id + turn.topics.partition_count(name).to_bytes(4, "big"))
+    return 0 if is_empty else int.from_bytes(digest.digest(), "big", signed=True)
