@@ -18,6 +18,7 @@ from tidelog.base.decision import Ticket
 from tidelog.base.events import error, info
 from tidelog.broker.waiting import Parked
 from tidelog.cluster.image import GROUP_CONFIG, Image
+from tidelog.cluster.placement import place
 from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.coordinator import GroupCoordinator
@@ -170,13 +171,15 @@ class Coordinators:
         self._creation_waiters.append(then)
         if len(self._creation_waiters) > 1:
             return
-        settings = self._broker.settings
+        settings, brokers = self._broker.settings, self._broker.image.brokers
         config = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(settings.number("offsets.topic.segment.bytes")),
         }
-        assignment = [[self._broker.node_id] for _ in range(settings.number("offsets.topic.num.partitions"))]
+        replica_count = min(settings.number("offsets.topic.replication.factor"), len(brokers))
+        count = settings.number("offsets.topic.num.partitions")
+        assignment = place(count, replica_count, list(brokers), self._broker.node_id)
         self._broker.create_topic(GROUPS_TOPIC, config, assignment, self._on_created)
 
     def _on_created(self, outcome: Outcome) -> None:

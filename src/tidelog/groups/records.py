@@ -30,6 +30,7 @@ from tidelog.protocol.wire import write_compact_string, write_string, write_unsi
 
 OFFSET_0, OFFSET, CLASSIC, CONSUMER, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURRENT = range(9)
 PATTERN = 16
+_KINDS = (*range(CURRENT + 1), PATTERN)
 NO_ID = bytes(16)
 
 _OFFSET_HEAD = Struct(">hqi")  # version, offset, leader epoch
@@ -149,6 +150,8 @@ class Key(NamedTuple):
 def read_key(key: bytes) -> Key:
     reader = FieldReader(key)
     kind = reader.int16()
+    if kind not in _KINDS:  # of a newer Kafka, or of groups that are not served
+        return Key(kind, "", "", -1)
     group_id = reader.string()
     if kind in (OFFSET_0, OFFSET):
         return Key(kind, group_id, reader.string(), reader.int32())

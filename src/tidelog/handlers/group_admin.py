@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,7 @@ from tidelog.groups.reconcile import ConsumerMember
 from tidelog.groups.roster import State
 from tidelog.groups.turn import Turn
 from tidelog.handlers.gathering import Gathering
-from tidelog.handlers.groups import COMMIT_WAIT_MS
+from tidelog.handlers.groups import commit_deadline
 from tidelog.handlers.request import NO_THROTTLE, Outstanding, Request, Result
 from tidelog.handlers.uuids import to_uuid
 from tidelog.protocol.errors import ErrorCode
@@ -138,7 +139,7 @@ def handle_list_groups(broker: Broker, request: Request) -> Result:
         return request.respond(throttle_time=NO_THROTTLE, error_code=failed, groups=told)
 
     late = ErrorCode.request_timed_out
-    deadline_ms = broker.uptime_ms + COMMIT_WAIT_MS
+    deadline_ms = commit_deadline(broker)
     gathering: Gathering[list[Any] | ErrorCode] = Gathering(broker, deadline_ms, len(shards), late, encode)
     if not shards:
         return encode([])
@@ -187,7 +188,7 @@ def _for_each(
     if not group_ids:
         return encode([])
     late = failed("", ErrorCode.request_timed_out)
-    deadline_ms = broker.uptime_ms + COMMIT_WAIT_MS
+    deadline_ms = commit_deadline(broker)
     gathering: Gathering[Any] = Gathering(broker, deadline_ms, len(group_ids), late, encode)
     for place, group_id in enumerate(group_ids):
         if not group_id:
@@ -231,17 +232,12 @@ def handle_describe_groups(broker: Broker, request: Request) -> Result:
         is_told = request.version >= _NOT_FOUND_VERSION
         code = ErrorCode.group_id_not_found if is_told else ErrorCode.none
         dead = failed(group_id, code, f"Group {group_id} {reason}." if is_told else None)
-        turn.decision.answer(ticket, _with(dead, group_state=_DEAD))
+        turn.decision.answer(ticket, replace(dead, group_state=_DEAD))
 
     def encode(groups: list[Any]) -> bytes:
         return request.respond(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
     return _for_each(broker, asked.groups, describe, failed, encode)
-
-
-def _with(part: Any, **values: Any) -> Any:
-    names = type(part).__dataclass_fields__
-    return type(part)(**{**{name: getattr(part, name) for name in names}, **values})
 
 
 def _described_classic(request: Request, group: ClassicGroup) -> Any:

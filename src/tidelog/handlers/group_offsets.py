@@ -15,7 +15,7 @@ from tidelog.groups.offsets import Commit, Spot, no_offset
 from tidelog.groups.records import NO_ID, CommittedOffset
 from tidelog.groups.turn import Turn
 from tidelog.handlers.gathering import Gathering
-from tidelog.handlers.groups import COMMIT_WAIT_MS, coordinate, milliseconds
+from tidelog.handlers.groups import commit_deadline, coordinate, milliseconds
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
 from tidelog.handlers.uuids import ZERO, to_bytes, to_uuid
 from tidelog.protocol.errors import ErrorCode
@@ -154,7 +154,7 @@ def handle_offset_fetch(broker: Broker, request: Request) -> Result:
     late = _Found(ErrorCode.request_timed_out, ())
     gathering: Gathering[_Found] = Gathering(
         broker,
-        broker.uptime_ms + COMMIT_WAIT_MS,
+        commit_deadline(broker),
         len(wanted),
         late,
         lambda found: _encode_fetch(request, wanted, found),

@@ -20,7 +20,6 @@ from tidelog.handlers.uuids import ZERO, to_bytes, to_uuid
 from tidelog.protocol.errors import ErrorCode
 
 WAIT_MS_MAX = 24 * 60 * 60 * 1_000  # a group decides when its members are answered; this is for the worst
-COMMIT_WAIT_MS = 5_000
 _LEAVE_BATCH_VERSION = 3
 _MEMBER_ID_VERSION = 4
 _REBALANCE_TIMEOUT_VERSION = 1
@@ -35,15 +34,20 @@ def coordinate(
     command: Callable[[Awaited], Command],
     encode: Callable[[Any], bytes],
     refuse: Callable[[ErrorCode], bytes],
-    wait_ms: int = COMMIT_WAIT_MS,
+    wait_ms: int | None = None,
 ) -> Result:
     """Have a group's coordinator carry out a command; its answer, or the request parked for it."""
     shard = broker.coordinators.find(group_id)
     if isinstance(shard, ErrorCode):
         return refuse(shard)
-    ticket = Awaited(broker, broker.uptime_ms + wait_ms, encode, refuse)
+    deadline_ms = commit_deadline(broker) if wait_ms is None else broker.uptime_ms + wait_ms
+    ticket = Awaited(broker, deadline_ms, encode, refuse)
     broker.coordinators.run(shard, command(ticket))
     return ticket.result()
+
+
+def commit_deadline(broker: Broker) -> int:
+    return broker.uptime_ms + broker.settings.number("offsets.commit.timeout.ms")
 
 
 def milliseconds(period: timedelta) -> int:
