@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.fuzz.codecs import fitted_batch
 from tests.fuzz.surroundings import PARTITION_COUNT, TOPICS, Modesty, Numbered
+from tests.wire.group_requests import serve_groups
 from tests.wire.harness import FRAME_SIZE_MAX, START_MS, Harness, MemoryStore
 from tidelog.cluster.store import Multi, Outcome, ReadTree
 from tidelog.protocol.connection import Connection
@@ -45,7 +46,10 @@ class Life:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tidelog-fuzz-")
-        self.harness = ModestHarness(Path(self._folder.name), auto_create_topics_enable="false")
+        self.harness = ModestHarness(
+            Path(self._folder.name), auto_create_topics_enable="false", offsets_topic_num_partitions="2"
+        )
+        serve_groups(self.harness)
         self.harness.broker.entropy = Numbered()
         ids = [
             self.harness.create_topic(

@@ -25,7 +25,15 @@ from collections.abc import Callable, Iterable
 from struct import Struct
 
 from tests.fuzz.surroundings import PARTITION_COUNT, TOPICS, Modesty, Numbered
-from tests.wire.harness import API_VERSIONS, CREATE_TOPICS, START_MS, parts, request_frame, seconds
+from tests.wire.harness import (
+    API_VERSIONS,
+    CREATE_TOPICS,
+    FIND_COORDINATOR,
+    START_MS,
+    parts,
+    request_frame,
+    seconds,
+)
 from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.events import Event, Level
 from tidelog.cluster.store import Store, StoreReply, StoreRequest
@@ -98,6 +106,7 @@ class ModestServer(Server):
             "socket.request.max.bytes": str(FRAME_SIZE_MAX),
             "auto.create.topics.enable": "false",
             "probe.listener": "127.0.0.1:0",
+            "offsets.topic.num.partitions": "2",
         }
         super().__init__(properties)
         self.report = self.attentive = AttentiveReport()
@@ -138,6 +147,8 @@ class Life:
             for name, own in TOPICS.items()
         )
         asked = request_frame(CREATE_TOPICS, 7, 1, topics=topics, timeout=seconds(60), validate_only=False)
+        assert self._ask(_framed(asked), self.server.port, turns_max=1_000_000)
+        asked = request_frame(FIND_COORDINATOR, 0, 1, key="group")  # makes the topic that keeps groups
         assert self._ask(_framed(asked), self.server.port, turns_max=1_000_000)
         self.server.become_modest(TOPICS)
 

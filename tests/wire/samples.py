@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.protocol.otlp_samples import gauge, metrics, point
+from tests.wire.group_requests import GROUP_APIS, group_values
 from tests.wire.harness import (
     ALTER_SCRAM,
     API_VERSIONS,
@@ -111,6 +112,8 @@ def _values(harness: Harness, api_key: int, version: int) -> dict[str, Any]:
             return _about_partitions(part, api_key)
         case 32 | 33 | 44:
             return _about_settings(part, api_key)
+        case key if key in GROUP_APIS:
+            return group_values(harness, api_key, version)
         case _:
             return _SMALL[api_key]
 
@@ -210,5 +213,6 @@ SAMPLED = (
     ALTER_CONFIGS,
     INCREMENTAL_ALTER_CONFIGS,
     *ABOUT_PARTITIONS,
+    *GROUP_APIS,
     *_SMALL,
 )

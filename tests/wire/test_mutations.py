@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.protocol.reference import mutations
 from tests.wire.batches import with_crc
+from tests.wire.group_requests import serve_groups
 from tests.wire.harness import PRODUCE, START_MS, Harness, batch_of
 from tests.wire.requests import fetch, produce
 from tests.wire.samples import SAMPLED, sample_frames
@@ -32,7 +33,8 @@ FRAME_GROWTH_FACTOR = 60
 def shared() -> Iterator[Harness]:
     """One broker for all examples: what one left behind, the next must survive."""
     with TemporaryDirectory() as folder:
-        harness = Harness(Path(folder), auto_create_topics_enable="false")
+        harness = Harness(Path(folder), auto_create_topics_enable="false", offsets_topic_num_partitions="2")
+        serve_groups(harness)
         harness.create_topic("t", partitions=2, segment_bytes="20000")
         harness.create_topic("compacted", cleanup_policy="compact")
         harness.create_topic("squeezed", compression_type="gzip")
