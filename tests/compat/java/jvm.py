@@ -9,6 +9,7 @@ Java half is in `src/`; it is compiled for the run, by the compiler in the same 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,8 +37,9 @@ class Ran:
 
 
 class Jvm:
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], command: list[str], log: Path) -> None:
         self._process = process
+        self._command = command
         self._log = log
         self._count = 0
 
@@ -66,14 +68,30 @@ class Jvm:
         """Runs a command line tool to its end."""
         return Ran(**self.call("tool", main=main, arguments=arguments, input=text))
 
+    def signal(self, number: signal.Signals) -> None:
+        """SIGKILL returns when the process is gone."""
+        self._process.send_signal(number)
+        if number == signal.SIGKILL:
+            self._process.wait()
+
+    @contextmanager
+    def another(self, log: Path) -> Iterator[Jvm]:
+        """A second JVM with the same classes, for whoever wants to kill it."""
+        with _spawned(self._command, log) as jvm:
+            yield jvm
+
 
 @contextmanager
 def running_jvm(folder: Path) -> Iterator[Jvm]:
     """Compiles the Java half into `folder` and runs it. Raises `PeerMissing` without a Java compiler."""
     java, classpath = find_java(), ":".join(str(jar) for jar in sorted(fetch_jars().glob("*.jar")))
     _compile(java, classpath, folder)
-    log = folder / "stderr"
-    command = [java, *LIGHT, "-cp", f"{folder}:{classpath}", "Driver"]
+    with _spawned([java, *LIGHT, "-cp", f"{folder}:{classpath}", "Driver"], folder / "stderr") as jvm:
+        yield jvm
+
+
+@contextmanager
+def _spawned(command: list[str], log: Path) -> Iterator[Jvm]:
     with (
         log.open("w") as stderr,
         subprocess.Popen(
@@ -81,7 +99,7 @@ def running_jvm(folder: Path) -> Iterator[Jvm]:
         ) as process,
     ):
         try:
-            yield Jvm(process, log)
+            yield Jvm(process, command, log)
         finally:
             process.kill()
 

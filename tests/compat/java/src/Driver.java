@@ -19,7 +19,8 @@ import org.apache.kafka.common.protocol.Errors;
  *
  * <p>A call is {@code {"number": n, "call": name, ...arguments}}; its answer has the number and {@code "result"},
  * {@code "refused"} (Kafka's error code) and {@code "said"}, or {@code "failed"} (a stack trace).
- * The names are in {@link Clients}, {@link Operations} and {@link Tools}; `tests/compat/java/jvm.py` is the other end.
+ * The names are in {@link Clients}, {@link Operations}, {@link Members} and {@link Tools};
+ * `tests/compat/java/jvm.py` is the other end.
  */
 public final class Driver {
     interface Call {
@@ -34,6 +35,7 @@ public final class Driver {
         Map<String, Call> calls = new HashMap<>();
         new Clients().register(calls);
         new Operations().register(calls);
+        new Members().register(calls);
         calls.put("tool", Tools::run);
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {

@@ -65,6 +65,7 @@ final class Operations {
         registerSettings(ours);
         registerSecurity(ours);
         registerPlaces(ours);
+        Groups.register(ours);
         ours.forEach((name, call) -> calls.put("admin." + name, asked -> call.on(admin(asked), asked)));
     }
 

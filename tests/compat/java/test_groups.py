@@ -1,0 +1,97 @@
+"""The Java consumer in groups, by both protocols: growth, death, static members, patterns, upgrades.
+
+Members and their checks are in `members.py`. What a broker's settings make slow (a session, the time between
+heartbeats of the consumer protocol) is short on the broker that is started here; against another one
+(`TIDELOG_COMPAT_BOOTSTRAP`) the same tests take longer.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.compat.java.group_history import check_deliveries, check_generations, taken_for_nothing
+from tests.compat.java.members import KINDS, RANGE, UNIFORM, Group, Kind, fed
+from tests.compat.java.operator import JavaOperator
+from tests.soak import is_soak
+
+PARTITION_COUNT = 8
+SAMPLE_SIZES = (1, 2, 5, 10, 4, 1)
+SOAK_SIZES = (*range(1, 11), *range(9, 0, -1))
+
+both_protocols = pytest.mark.parametrize("kind", [RANGE, UNIFORM], ids=lambda kind: kind.name)
+
+
+@pytest.fixture
+def topic(operator: JavaOperator, fresh_name: str) -> str:
+    operator.create_topic(fresh_name, PARTITION_COUNT, {})
+    return fresh_name
+
+
+def resize(group: Group, topic: str, kind: Kind, size: int) -> None:
+    """Members come all at once and go one after the other."""
+    for number in range(len(group.alive), size):
+        group.start(f"member-{number}", topic, kind)
+    for member in sorted(group.alive)[size:]:
+        group.close(member)
+    group.await_balance(PARTITION_COUNT)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_group_grows_to_ten_and_shrinks_without_losing_a_record(
+    group: Group, topic: str, kind: Kind
+) -> None:
+    with fed(group.jvm, group.bootstrap, topic, PARTITION_COUNT) as ends:
+        for size in SOAK_SIZES if is_soak() else SAMPLE_SIZES:
+            resize(group, topic, kind, size)
+    group.await_committed(ends)
+    group.close_all()
+    check_deliveries(group.history(), ends)
+    check_generations(group.history())
+    assert kind.is_eager or taken_for_nothing(group.history()) == []
+
+
+@both_protocols
+def test_a_killed_member_is_replaced(group: Group, topic: str, kind: Kind, tmp_path: Path) -> None:
+    with group.jvm.another(tmp_path / "stderr") as victim:
+        group.start("survivor", topic, kind)
+        group.start("victim", topic, kind, jvm=victim)
+        with fed(group.jvm, group.bootstrap, topic, PARTITION_COUNT) as ends:
+            group.await_balance(PARTITION_COUNT)
+            victim.signal(signal.SIGKILL)
+            group.mark_gone(["victim"])
+            del group.alive["victim"]
+            group.await_balance(PARTITION_COUNT)
+        group.await_committed(ends)
+    group.close_all()
+    check_deliveries(group.history(), ends)
+
+
+@both_protocols
+def test_a_paused_member_is_replaced_and_its_late_commit_refused(
+    group: Group, topic: str, kind: Kind, tmp_path: Path
+) -> None:
+    with group.jvm.another(tmp_path / "stderr") as paused:
+        group.start("awake", topic, kind)
+        group.start("asleep", topic, kind, jvm=paused)
+        with fed(group.jvm, group.bootstrap, topic, PARTITION_COUNT) as ends:
+            lost = group.await_balance(PARTITION_COUNT)["asleep"]
+            group.hold("asleep")
+            paused.signal(signal.SIGSTOP)
+            group.mark_gone(["asleep"])
+            group.await_that(lambda: len(group.owned()["awake"]) == PARTITION_COUNT, "has not replaced it")
+        group.await_committed(ends)
+        place = len(group.history())
+        paused.signal(signal.SIGCONT)
+        rows = [(*partition, 1, "late") for partition in sorted(lost)]
+        assert group.commit("asleep", *rows) == "CommitFailedException"
+        group.resume("asleep")
+        assert set(group.await_event("asleep", "lost", place).partitions) == lost
+        group.await_balance(PARTITION_COUNT)
+        kept = group.committed("awake", *ends)
+        assert {(row[0], row[1]): row[2] for row in kept if row} == ends
+        group.close_all()
+    check_deliveries(group.history(), ends)
