@@ -382,6 +382,6 @@ def _java_hash(text: str) -> int:
     """`String.hashCode` without its sign, which is how Kafka finds the partition of a group."""
     raw = text.encode("utf-16-be", "surrogatepass")
     value = 0
-    for place in range(0, len(raw), 2):
-        value = (31 * value + (raw[place] << 8 | raw[place + 1])) & 0xFFFFFFFF
+    for at in range(0, len(raw), 2):
+        value = (31 * value + (raw[at] << 8 | raw[at + 1])) & 0xFFFFFFFF
     return value & 0x7FFFFFFF

@@ -29,6 +29,7 @@ from tidelog.broker.partitions import Partitions
 from tidelog.handlers.table import APIS
 from tidelog.replication.partition import Partition, Role
 from tidelog.server.client_metrics import client_pieces
+from tidelog.server.group_metrics import group_pieces
 from tidelog.server.process import process_numbers
 from tidelog.server.vitals import Vitals
 
@@ -127,6 +128,7 @@ def expose(watched: Watched, open_files: int | None) -> Iterator[str]:
         for start in range(0, len(partitions), SERIES_PER_PIECE):
             some = partitions[start : start + SERIES_PER_PIECE]
             yield "".join([f"{family.name}{_place(each)} {value(each):d}\n" for each in some])
+    yield from group_pieces(watched.broker, SERIES_PER_PIECE)
     yield from client_pieces(watched.broker.telemetry.rows(), SERIES_PER_PIECE)
 
 
