@@ -179,7 +179,7 @@ class Group:
         while not holds():
             failed = [each for each in self.history() if each.event == "failed"]
             assert time.monotonic() < deadline, f"{self.name} {complaint}: {self.owned()} {failed}"
-            time.sleep(0.02)
+            self.jvm.call("history.await", history=str(self.path), size=self._position)
 
 
 @contextmanager

@@ -1,4 +1,5 @@
 import com.fasterxml.jackson.databind.JsonNode;
+import java.io.File;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -9,6 +10,9 @@ import org.apache.kafka.common.TopicPartition;
 
 /** Members of consumer groups by their names, and producers that feed them. A partition is {@code [topic, index]}. */
 final class Members {
+    private static final int AWAIT_TURNS = 20;
+    private static final long AWAIT_PAUSE_MS = 10;
+
     private final Map<String, Member> members = new HashMap<>();
     private final Map<String, Feed> feeds = new HashMap<>();
 
@@ -23,11 +27,21 @@ final class Members {
         calls.put("member.commit_later", asked -> member(asked).commit(offsets(asked.get("offsets")), true));
         calls.put("member.committed", asked -> member(asked).committed(partitions(asked.get("partitions"))));
         calls.put("member.close", asked -> members.remove(name(asked)).close(asked.get("operation").asText()));
+        calls.put("history.await", Members::awaitMore);
         calls.put("feed.start", asked -> {
             feeds.put(name(asked), Feed.start(asked));
             return null;
         });
         calls.put("feed.stop", asked -> feeds.remove(name(asked)).stop());
+    }
+
+    /** Until the history is longer than {@code size}, but not for long. */
+    private static Object awaitMore(JsonNode asked) throws Exception {
+        var history = new File(asked.get("history").asText());
+        for (int turn = 0; turn < AWAIT_TURNS && history.length() <= asked.get("size").asLong(); turn++) {
+            Thread.sleep(AWAIT_PAUSE_MS);
+        }
+        return null;
     }
 
     private Member member(JsonNode asked) {
