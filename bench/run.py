@@ -59,10 +59,10 @@ QUICK = Scale(
     partition_count=100,
     scale_topic_count=100,
     load_requests=2_000,
-    group_rebalances=40,
-    group_seconds=0.5,
-    group_members=200,
-    group_commits=100_000,
+    group_rebalances=30,
+    group_seconds=0.4,
+    group_members=100,
+    group_commits=60_000,
 )
 
 

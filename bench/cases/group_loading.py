@@ -14,8 +14,8 @@ from bench.report import Row
 from bench.run import Run
 
 TOPIC = "bench-loading"
-PARTITION_COUNT = 10
-GROUP_COUNT = 960
+PARTITION_COUNT = 100
+GROUP_COUNT = 192
 METHOD = (
     f"groups, loading: {GROUP_COUNT} groups have committed to {PARTITION_COUNT} partitions many times, a"
     " clean stop; from the start of the process until OffsetFetch answers for all groups with the very bytes"

@@ -25,7 +25,7 @@ DISTINCT_OFFSETS = 64
 NOBODY = (-1, "")
 FILL_LANES = 16
 FILL_WINDOW = 4
-GROUPS_PER_REQUEST = 100
+GROUPS_PER_REQUEST = 16
 
 
 def member_frames(groups: Sequence[ClassicGroup], topic: str, partitions_each: int) -> list[list[bytes]]:
