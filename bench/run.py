@@ -38,7 +38,7 @@ class Scale:
     partition_count: int = 1_000
     scale_topic_count: int = 1_000
     load_requests: int = 6_000
-    group_rebalances: int = 200
+    group_rebalances: int = 100
     group_seconds: float = 2.0
     group_members: int = 1_000
     group_commits: int = 1_000_000
