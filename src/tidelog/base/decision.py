@@ -14,6 +14,7 @@ class Entry(NamedTuple):
 
     key: bytes
     value: bytes | None
+    fact: object | None = None  # what it says, if somebody has that at hand
 
 
 class Ticket:
@@ -31,9 +32,6 @@ class Decision:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.answers: list[tuple[Ticket, Any]] = []
-
-    def write(self, key: bytes, value: bytes | None) -> None:
-        self.entries.append(Entry(key, value))
 
     def answer(self, ticket: Ticket, answer: Any) -> None:
         self.answers.append((ticket, answer))

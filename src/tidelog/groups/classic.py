@@ -34,7 +34,7 @@ from tidelog.groups.classic_member import (
     choose_protocol,
     is_shared,
 )
-from tidelog.groups.records import CLASSIC, group_key
+from tidelog.groups.records import CLASSIC
 from tidelog.groups.roster import Roster, State
 from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
 from tidelog.protocol.errors import ErrorCode
@@ -55,7 +55,7 @@ class ClassicGroup(Roster):
         self._has_grown = False  # since the initial rebalance last looked
 
     def _write(self, turn: Turn, assignments: Mapping[str, bytes] | None = None) -> None:
-        turn.decision.write(group_key(CLASSIC, self.group_id), self.value(assignments))
+        turn.write(CLASSIC, self.group_id, self.value(assignments))
 
     def resume(self, turn: Turn) -> None:
         """The group has been loaded: everybody's session begins now."""

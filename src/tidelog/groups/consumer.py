@@ -22,6 +22,7 @@ from enum import Enum
 
 from tidelog.base.decision import Entry
 from tidelog.groups import records
+from tidelog.groups.facts import write_entry
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer, check_epoch, flat, updated
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.plan import Plan, hash_of
@@ -33,8 +34,6 @@ from tidelog.groups.records import (
     PatternValue,
     Target,
     TargetValue,
-    group_key,
-    member_key,
 )
 from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
 from tidelog.protocol.errors import ErrorCode
@@ -189,44 +188,28 @@ class ConsumerGroup:
         else:
             self.patterns[pattern] = value
 
-    def tombstones(self) -> list[bytes]:
-        """The keys of everything that the journal has of the group."""
-        group_id = self.group_id
-        kinds = records.CURRENT, records.TARGET_MEMBER, records.MEMBER
-        keys = [member_key(kind, group_id, member_id) for member_id in self.members for kind in kinds]
-        keys += [member_key(records.PATTERN, group_id, pattern) for pattern in self.patterns]
-        return [*keys, group_key(records.TARGET, group_id), group_key(records.CONSUMER, group_id)]
+    def bury(self, turn: Turn) -> None:
+        """Write that nothing of the group is left."""
+        for member_id in self.members:
+            self._write_removal(turn, member_id)
+        for pattern in self.patterns:
+            turn.write(records.PATTERN, self.group_id, None, pattern)
+        turn.write(records.TARGET, self.group_id, None)
+        turn.write(records.CONSUMER, self.group_id, None)
+        self.stop(turn)
 
     def entries(self) -> list[Entry]:
         """Everything that the group is, for the journal."""
         group_id, members = self.group_id, self.members.values()
-        epoch, target = (
-            records.consumer_value(self.epoch, self.metadata_hash),
-            records.target_value(self.target_epoch, self.target_ms),
-        )
-
-        def of_member(kind: int, name: str, value: bytes) -> Entry:
-            return Entry(member_key(kind, group_id, name), value)
-
+        epoch = ConsumerValue(self.epoch, self.metadata_hash)
+        target = TargetValue(self.target_epoch, self.target_ms)
         return [
-            *(
-                of_member(records.MEMBER, each.member_id, records.member_value(each.value))
-                for each in members
-            ),
-            Entry(group_key(records.CONSUMER, group_id), epoch),
-            *(
-                of_member(records.PATTERN, pattern, records.pattern_value(resolved))
-                for pattern, resolved in self.patterns.items()
-            ),
-            *(
-                of_member(records.TARGET_MEMBER, member_id, records.target_member_value(part))
-                for member_id, part in self.targets.items()
-            ),
-            Entry(group_key(records.TARGET, group_id), target),
-            *(
-                of_member(records.CURRENT, each.member_id, records.current_value(each.current))
-                for each in members
-            ),
+            *(write_entry(records.MEMBER, group_id, each.value, each.member_id) for each in members),
+            write_entry(records.CONSUMER, group_id, epoch),
+            *(write_entry(records.PATTERN, group_id, found, text) for text, found in self.patterns.items()),
+            *(write_entry(records.TARGET_MEMBER, group_id, part, who) for who, part in self.targets.items()),
+            write_entry(records.TARGET, group_id, target),
+            *(write_entry(records.CURRENT, group_id, each.current, each.member_id) for each in members),
         ]
 
     def resume(self, turn: Turn) -> None:
@@ -337,11 +320,8 @@ class ConsumerGroup:
         self._write_removal(turn, old.member_id)
         self._stop_timers(turn, old.member_id)
         member = old._replace(member_id=member_id, epoch=0, previous_epoch=0)
-        write, target = turn.decision.write, self.targets.get(old.member_id, {})
-        write(member_key(records.MEMBER, self.group_id, member_id), records.member_value(member.value))
-        write(
-            member_key(records.TARGET_MEMBER, self.group_id, member_id), records.target_member_value(target)
-        )
+        turn.write(records.MEMBER, self.group_id, member.value, member_id)
+        turn.write(records.TARGET_MEMBER, self.group_id, self.targets.get(old.member_id, {}), member_id)
         self._write_current(turn, member)
         return member
 
@@ -396,12 +376,11 @@ class ConsumerGroup:
             self.stop_timer(turn, REBALANCE, member.member_id)
 
     def _write_current(self, turn: Turn, member: ConsumerMember) -> None:
-        key = member_key(records.CURRENT, self.group_id, member.member_id)
-        turn.decision.write(key, records.current_value(member.current))
+        turn.write(records.CURRENT, self.group_id, member.current, member.member_id)
 
     def _write_removal(self, turn: Turn, member_id: str) -> None:
         for kind in (records.CURRENT, records.TARGET_MEMBER, records.MEMBER):
-            turn.decision.write(member_key(kind, self.group_id, member_id), None)
+            turn.write(kind, self.group_id, None, member_id)
 
     # Going.
 
@@ -432,13 +411,12 @@ class ConsumerGroup:
         kept_patterns = {member.value.pattern for member in left}
         for pattern in self.patterns:
             if pattern not in kept_patterns:
-                turn.decision.write(member_key(records.PATTERN, self.group_id, pattern), None)
+                turn.write(records.PATTERN, self.group_id, None, pattern)
         names = dict.fromkeys(name for member in left for name in self.topics_of(member.value))
         self.write_epoch(turn, self.epoch + 1, hash_of(turn, names))
 
     def write_epoch(self, turn: Turn, epoch: int, metadata_hash: int) -> None:
-        key = group_key(records.CONSUMER, self.group_id)
-        turn.decision.write(key, records.consumer_value(epoch, metadata_hash))
+        turn.write(records.CONSUMER, self.group_id, ConsumerValue(epoch, metadata_hash))
 
     # Timers.
 

@@ -29,7 +29,6 @@ from tidelog.groups.records import (
     ClassicProtocols,
     MemberValue,
     Owned,
-    group_key,
 )
 from tidelog.groups.roster import CONSUMER_TYPE
 from tidelog.groups.turn import Refused, Topics, Turn
@@ -66,7 +65,7 @@ def upgrade(turn: Turn, group: ClassicGroup) -> ConsumerGroup:
         ) from None
     raised.metadata_hash = hash_of(turn, raised.subscribed_topics())
     group.stop(turn, ErrorCode.rebalance_in_progress)
-    turn.decision.write(group_key(CLASSIC, group.group_id), None)
+    turn.write(CLASSIC, group.group_id, None)
     turn.decision.entries += raised.entries()
     for each in raised.members.values():
         raised.renew(turn, each)
@@ -127,9 +126,7 @@ def must_downgrade(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -
 
 def downgrade(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -> ClassicGroup:
     """A classic group with the members that are left, about to rebalance."""
-    for key in group.tombstones():
-        turn.decision.write(key, None)
-    group.stop(turn)
+    group.bury(turn)
     lowered = ClassicGroup(group.group_id, turn.now_ms)
     lowered.protocol_type = CONSUMER_TYPE
     lowered.generation = group.epoch

@@ -18,10 +18,11 @@ from tidelog.groups.assignors import ASSIGNORS
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Member, Sync, SyncAnswer
 from tidelog.groups.consumer import ConsumerGroup
+from tidelog.groups.facts import Fact, read_entry, write_entry
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
 from tidelog.groups.offsets import MINUTE_MS, Commit, Offsets, Spot
 from tidelog.groups.patterns import Patterns
-from tidelog.groups.records import Key, group_key
+from tidelog.groups.records import ClassicValue, group_key
 from tidelog.groups.roster import State
 from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
 from tidelog.protocol.embedded import read_subscription
@@ -55,57 +56,56 @@ class GroupCoordinator:
 
     def replay(self, entry: Entry) -> None:
         """Let a record take effect; CorruptBatch if it is none of ours or Kafka's."""
-        key = records.read_key(entry.key)
-        if key.kind in (records.OFFSET_0, records.OFFSET):
-            committed = records.read_offset_value(entry.value) if entry.value is not None else None
-            self.offsets.replay(key.group_id, key.name, key.partition, committed)
-            if committed is not None and key.group_id not in self.groups:
-                self.groups[key.group_id] = ClassicGroup(key.group_id, committed.commit_ms)
-        elif key.kind == records.CLASSIC:
-            self._replay_classic(key.group_id, entry.value)
-        elif key.kind in _CONSUMER_KINDS:
-            self._replay_consumer(key, entry.value)
+        fact = read_entry(entry)
+        if fact is None:
+            return
+        if fact.kind == records.OFFSET:
+            self.offsets.replay(fact.group_id, fact.name, fact.partition, fact.value)
+            if fact.value is not None and fact.group_id not in self.groups:
+                self.groups[fact.group_id] = ClassicGroup(fact.group_id, fact.value.commit_ms)
+        elif fact.kind == records.CLASSIC:
+            self._replay_classic(fact.group_id, fact.value, entry.value)
+        else:
+            self._replay_consumer(fact)
 
-    def _replay_classic(self, group_id: str, value: bytes | None) -> None:
+    def _replay_classic(self, group_id: str, value: ClassicValue | None, stored: bytes | None) -> None:
         group = self.groups.get(group_id)
         if value is None:
             if isinstance(group, ClassicGroup) and group.is_empty:
                 del self.groups[group_id]
             return
-        stored = records.read_classic_value(value)
-        if isinstance(group, ClassicGroup) and (group.stored is not None or group.members):
-            group.replay(stored)
-        elif isinstance(group, ClassicGroup) or group is None:
-            group = self.groups[group_id] = ClassicGroup(group_id, stored.state_ms)
-            group.restore(stored)
-        else:
+        if isinstance(group, ConsumerGroup):
             raise CorruptBatch(f"group {group_id} is of both protocols")
-        group.stored = value
+        if group is not None and (group.stored is not None or group.members):
+            group.replay(value)
+        else:
+            group = self.groups[group_id] = ClassicGroup(group_id, value.state_ms)
+            group.restore(value)
+        group.stored = stored
 
-    def _replay_consumer(self, key: Key, value: bytes | None) -> None:
-        group = self.groups.get(key.group_id)
+    def _replay_consumer(self, fact: Fact) -> None:
+        group = self.groups.get(fact.group_id)
+        value = fact.value
         if not isinstance(group, ConsumerGroup):
             if value is None:
                 return
             if group is not None and not group.is_empty:
-                raise CorruptBatch(f"group {key.group_id} is of both protocols")
-            group = self.groups[key.group_id] = ConsumerGroup(key.group_id)
-        if key.kind == records.CONSUMER:
-            if value is None:
-                del self.groups[key.group_id]
-            else:
-                group.replay_group(records.read_consumer_value(value))
-        elif key.kind == records.TARGET and value is not None:
-            group.replay_target(records.read_target_value(value))
-        elif key.kind == records.MEMBER:
-            group.replay_member(key.name, records.read_member_value(value) if value is not None else None)
-        elif key.kind == records.TARGET_MEMBER:
-            target = records.read_target_member_value(value) if value is not None else None
-            group.replay_target_member(key.name, target)
-        elif key.kind == records.CURRENT:
-            group.replay_current(key.name, records.read_current_value(value) if value is not None else None)
-        elif key.kind == records.PATTERN:
-            group.replay_pattern(key.name, records.read_pattern_value(value) if value is not None else None)
+                raise CorruptBatch(f"group {fact.group_id} is of both protocols")
+            group = self.groups[fact.group_id] = ConsumerGroup(fact.group_id)
+        if fact.kind == records.CONSUMER and value is None:
+            del self.groups[fact.group_id]
+        elif fact.kind == records.CONSUMER:
+            group.replay_group(value)
+        elif fact.kind == records.TARGET and value is not None:
+            group.replay_target(value)
+        elif fact.kind == records.MEMBER:
+            group.replay_member(fact.name, value)
+        elif fact.kind == records.TARGET_MEMBER:
+            group.replay_target_member(fact.name, value)
+        elif fact.kind == records.CURRENT:
+            group.replay_current(fact.name, value)
+        elif fact.kind == records.PATTERN:
+            group.replay_pattern(fact.name, value)
 
     def resume(self, turn: Turn) -> None:
         """Everything is loaded: sessions begin."""
@@ -126,8 +126,7 @@ class GroupCoordinator:
         elif isinstance(group, ConsumerGroup):
             entries += group.entries()
         for (topic, partition), committed in self.offsets.of(group_id).items():
-            key = records.offset_key(group_id, topic, partition)
-            entries.append(Entry(key, records.offset_value(committed)))
+            entries.append(write_entry(records.OFFSET, group_id, committed, topic, partition))
         return entries
 
     @property
@@ -247,7 +246,7 @@ class GroupCoordinator:
         if group.is_empty:
             group.stop(turn, ErrorCode.unknown_member_id)
             if group.stored is not None:
-                turn.decision.write(group_key(records.CLASSIC, group.group_id), None)
+                turn.write(records.CLASSIC, group.group_id, None)
             return ConsumerGroup(beat.group_id)
         size_max = turn.settings.number("group.consumer.max.size")
         if len(group.members) >= size_max and beat.instance_id not in group.static_ids:
@@ -343,11 +342,9 @@ class GroupCoordinator:
 
     def _bury(self, turn: Turn, group: Group) -> None:
         if isinstance(group, ConsumerGroup):
-            for key in group.tombstones():
-                turn.decision.write(key, None)
-            group.stop(turn)
+            group.bury(turn)
         elif group.stored is not None:
-            turn.decision.write(group_key(records.CLASSIC, group.group_id), None)
+            turn.write(records.CLASSIC, group.group_id, None)
 
     def delete_topics(self, turn: Turn, is_gone: Callable[[str, bytes], bool]) -> None:
         self.offsets.delete_topics(turn, is_gone)
@@ -416,16 +413,6 @@ class GroupCoordinator:
         is_known = group.stored is not None or group.group_id in self.offsets.group_ids()
         if group.state is State.EMPTY and not group.pending and not is_known:
             self.groups.pop(group.group_id, None)
-
-
-_CONSUMER_KINDS = (
-    records.CONSUMER,
-    records.MEMBER,
-    records.TARGET,
-    records.TARGET_MEMBER,
-    records.CURRENT,
-    records.PATTERN,
-)
 
 
 def _topics_of(member: Member) -> tuple[str, ...]:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct, error
+from struct import Struct, error, unpack
 from typing import TypeVar
 
 from tidelog.protocol.errors import CorruptBatch, MalformedRequest
@@ -94,6 +94,12 @@ class FieldReader:
         if count > len(self._data):
             raise CorruptBatch(f"{len(self._data)} bytes cannot hold {count} parts")
         return tuple(read() for _ in range(max(count, 0)))
+
+    def numbers(self) -> tuple[int, ...]:
+        """An array of int32."""
+        count = self._varint() - 1 if self.is_flexible else self.int32()
+        data = self.take(4 * max(count, 0))
+        return unpack(f">{len(data) // 4}i", data)
 
     def tags(self) -> dict[int, bytes]:
         try:

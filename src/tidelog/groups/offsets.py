@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
-from tidelog.groups.records import NO_ID, CommittedOffset, offset_key, offset_value
+from tidelog.groups.records import NO_ID, OFFSET, CommittedOffset
 from tidelog.groups.turn import Turn
 from tidelog.protocol.errors import ErrorCode
 
@@ -70,13 +70,13 @@ class Offsets:
             value = CommittedOffset(
                 commit.offset, commit.leader_epoch, commit.metadata, turn.now_ms, expire_ms, commit.topic_id
             )
-            turn.decision.write(offset_key(group_id, commit.topic, commit.partition), offset_value(value))
+            turn.write(OFFSET, group_id, value, commit.topic, commit.partition)
             errors.append(ErrorCode.none)
         return errors
 
     def delete(self, turn: Turn, group_id: str, spots: Collection[Spot]) -> None:
         for topic, partition in spots:
-            turn.decision.write(offset_key(group_id, topic, partition), None)
+            turn.write(OFFSET, group_id, None, topic, partition)
 
     def delete_topics(self, turn: Turn, is_gone: Callable[[str, bytes], bool]) -> int:
         """Forget what was committed for topics that are no more; how many that were."""

@@ -13,7 +13,7 @@ from tidelog.groups import records
 from tidelog.groups.assignors import ASSIGNORS, Subscriber
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.reconcile import ConsumerMember, Goal
-from tidelog.groups.records import PatternValue, group_key, member_key
+from tidelog.groups.records import PatternValue, TargetValue
 from tidelog.groups.turn import Turn
 
 if TYPE_CHECKING:
@@ -49,8 +49,7 @@ class Plan:
         """Write what the member says of itself, if that is new; whether it subscribes to something else."""
         before, after = self.before.value, self.member.value
         if before != after or is_joining:
-            key = member_key(records.MEMBER, self.group.group_id, self.member.member_id)
-            self.turn.decision.write(key, records.member_value(after))
+            self.turn.write(records.MEMBER, self.group.group_id, after, self.member.member_id)
         has_other_topics = set(before.topics) != set(after.topics)
         self._must_raise = self._must_raise or has_other_topics or is_joining
         return has_other_topics or (before.pattern or "") != (after.pattern or "")
@@ -59,9 +58,8 @@ class Plan:
         """Match the patterns of the members against the topics there are, when either has changed."""
         group, turn = self.group, self.turn
         used = dict.fromkeys(member.value.pattern for member in self.members.values() if member.value.pattern)
-        write = turn.decision.write
         for pattern in [pattern for pattern in self.patterns if pattern not in used]:
-            write(member_key(records.PATTERN, group.group_id, pattern), None)
+            turn.write(records.PATTERN, group.group_id, None, pattern)
             del self.patterns[pattern]
         is_stale = group.is_due_for_patterns(turn)
         for pattern in used:
@@ -71,7 +69,7 @@ class Plan:
             topics = patterns.match(pattern, turn.topics)
             if known is None or known.topics != topics:
                 found = PatternValue(topics, max(turn.topics.epoch, 0), turn.now_ms)
-                write(member_key(records.PATTERN, group.group_id, pattern), records.pattern_value(found))
+                turn.write(records.PATTERN, group.group_id, found, pattern)
                 self.patterns[pattern] = found
                 self._must_raise = True
         if is_stale:
@@ -104,13 +102,11 @@ class Plan:
         counts: dict[bytes, int] = {}
         subscribers = {each.member_id: self._subscriber(each, counts) for each in self.members.values()}
         targets = assign(subscribers, counts)
-        write = turn.decision.write
         for each_id in self.members:
             target = targets.get(each_id, {})
             if each_id not in self.targets or target != self.targets[each_id]:
-                key = member_key(records.TARGET_MEMBER, group.group_id, each_id)
-                write(key, records.target_member_value(target))
-        write(group_key(records.TARGET, group.group_id), records.target_value(self.epoch, turn.now_ms))
+                turn.write(records.TARGET_MEMBER, group.group_id, target, each_id)
+        turn.write(records.TARGET, group.group_id, TargetValue(self.epoch, turn.now_ms))
         return Goal(self.epoch, targets.get(member_id, {}))
 
     def _subscriber(self, member: ConsumerMember, counts: dict[bytes, int]) -> Subscriber:

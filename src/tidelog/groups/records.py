@@ -354,7 +354,7 @@ def read_target_member_value(value: bytes) -> Target:
     reader.is_flexible = True
 
     def topic() -> tuple[bytes, tuple[int, ...]]:
-        topic_id, partitions = reader.take(16), reader.array(reader.int32)
+        topic_id, partitions = reader.take(16), reader.numbers()
         reader.end_struct()
         return topic_id, partitions
 
@@ -385,7 +385,7 @@ def read_current_value(value: bytes) -> CurrentValue:
     epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
 
     def topic() -> tuple[bytes, dict[int, int]]:
-        topic_id, partitions = reader.take(16), reader.array(reader.int32)
+        topic_id, partitions = reader.take(16), reader.numbers()
         found = reader.tags().get(0)
         epochs = _read_numbers(found) if found is not None else (epoch,) * len(partitions)
         if len(epochs) != len(partitions):
@@ -400,7 +400,7 @@ def read_current_value(value: bytes) -> CurrentValue:
 def _read_numbers(data: bytes) -> tuple[int, ...]:
     reader = FieldReader(data)
     reader.is_flexible = True
-    return reader.array(reader.int32)
+    return reader.numbers()
 
 
 def pattern_value(pattern: PatternValue) -> bytes:

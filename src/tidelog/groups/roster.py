@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from tidelog.groups.classic_member import JoinAnswer, Member, SyncAnswer, restore_member
-from tidelog.groups.records import ClassicMemberValue, ClassicValue, classic_value
+from tidelog.groups.records import ClassicMemberValue, ClassicValue
 from tidelog.groups.turn import Refused, Turn
 from tidelog.protocol.errors import ErrorCode
 
@@ -48,7 +48,7 @@ class Roster:
     def uses_consumer_protocol(self) -> bool:
         return self.protocol_type == CONSUMER_TYPE
 
-    def value(self, assignments: Mapping[str, bytes] | None = None) -> bytes:
+    def value(self, assignments: Mapping[str, bytes] | None = None) -> ClassicValue:
         """The group as its record has it, with new assignments if there are any."""
         members = tuple(
             ClassicMemberValue(
@@ -63,15 +63,13 @@ class Roster:
             )
             for member in self.members.values()
         )
-        return classic_value(
-            ClassicValue(
-                self.protocol_type or "",
-                self.generation,
-                self.protocol_name,
-                self.leader_id,
-                self.state_ms,
-                members,
-            )
+        return ClassicValue(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol_name,
+            self.leader_id,
+            self.state_ms,
+            members,
         )
 
     def restore(self, value: ClassicValue) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 
 from tidelog.base.decision import Decision
 from tidelog.base.timers import Timer, Timers
+from tidelog.groups.facts import write_entry
 from tidelog.protocol.errors import ErrorCode
 
 
@@ -76,6 +77,10 @@ class Turn:
         self.timers = timers
         self.entropy = entropy
         self.decision = Decision()
+
+    def write(self, kind: int, group_id: str, value: object, name: str = "", partition: int = -1) -> None:
+        """Decide what is known under a key from now on, or with no value that nothing is."""
+        self.decision.entries.append(write_entry(kind, group_id, value, name, partition))
 
     def set_timer(self, timer: GroupTimer, delay_ms: int) -> None:
         self.timers.set(timer, self.uptime_ms + delay_ms)

@@ -18,6 +18,7 @@ from tidelog.groups.coordinator import Group, GroupCoordinator
 from tidelog.groups.reconcile import ConsumerMember
 from tidelog.groups.roster import State
 from tidelog.groups.turn import Turn
+from tidelog.handlers.describe import NO_OPERATIONS
 from tidelog.handlers.gathering import Gathering
 from tidelog.handlers.groups import commit_deadline
 from tidelog.handlers.request import NO_THROTTLE, Outstanding, Request, Result
@@ -30,7 +31,7 @@ _SHARE_VERSION = 6
 _KEY_LENGTH_MAX = 100
 _CREATION_WAIT_MS = 10_000
 _NOT_FOUND_VERSION = 6
-_NO_OPERATIONS = -(2**31)
+_GROUP_OPERATIONS = 0b1101_0100_1000  # to read, delete, describe, and to describe and alter its settings
 _DEAD = "Dead"
 _TYPES = {"classic": ClassicGroup, "consumer": ConsumerGroup}
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
@@ -191,9 +192,6 @@ def _for_each(
     deadline_ms = commit_deadline(broker)
     gathering: Gathering[Any] = Gathering(broker, deadline_ms, len(group_ids), late, encode)
     for place, group_id in enumerate(group_ids):
-        if not group_id:
-            gathering.put(place, failed(group_id, ErrorCode.invalid_group_id))
-            continue
         shard = broker.coordinators.find(group_id)
         if isinstance(shard, ErrorCode):
             gathering.put(place, failed(group_id, shard))
@@ -209,6 +207,7 @@ def handle_describe_groups(broker: Broker, request: Request) -> Result:
     *Versions*: 4 adds instance ids; 6 says that a group is not there.
     """
     asked = request.decode()
+    operations = _operations(asked)
 
     def failed(group_id: str, code: ErrorCode, message: str | None = None) -> Any:
         return request.make(
@@ -220,13 +219,13 @@ def handle_describe_groups(broker: Broker, request: Request) -> Result:
             protocol_type="",
             protocol_data="",
             members=(),
-            authorized_operations=_NO_OPERATIONS,
+            authorized_operations=NO_OPERATIONS if code else operations,
         )
 
     def describe(groups: GroupCoordinator, turn: Turn, group_id: str, ticket: _Part) -> None:
         group = groups.groups.get(group_id)
         if isinstance(group, ClassicGroup):
-            turn.decision.answer(ticket, _described_classic(request, group))
+            turn.decision.answer(ticket, _described_classic(request, group, operations))
             return
         reason = "not found" if group is None else "is not a classic group"
         is_told = request.version >= _NOT_FOUND_VERSION
@@ -240,7 +239,11 @@ def handle_describe_groups(broker: Broker, request: Request) -> Result:
     return _for_each(broker, asked.groups, describe, failed, encode)
 
 
-def _described_classic(request: Request, group: ClassicGroup) -> Any:
+def _operations(asked: Any) -> int:
+    return _GROUP_OPERATIONS if getattr(asked, "include_authorized_operations", False) else NO_OPERATIONS
+
+
+def _described_classic(request: Request, group: ClassicGroup, operations: int) -> Any:
     is_stable = group.state is State.STABLE
     members = tuple(
         request.make(
@@ -250,7 +253,7 @@ def _described_classic(request: Request, group: ClassicGroup) -> Any:
             client_id=member.client_id,
             client_host=member.client_host,
             member_metadata=member.metadata_of(group.protocol_name) if is_stable else b"",
-            member_assignment=member.assignment if is_stable else b"",
+            member_assignment=member.assignment,
         )
         for member in group.members.values()
     )
@@ -263,7 +266,7 @@ def _described_classic(request: Request, group: ClassicGroup) -> Any:
         protocol_type=group.protocol_type or "",
         protocol_data=(group.protocol_name or "") if is_stable else "",
         members=members,
-        authorized_operations=_NO_OPERATIONS,
+        authorized_operations=operations,
     )
 
 
@@ -285,13 +288,13 @@ def handle_consumer_group_describe(broker: Broker, request: Request) -> Result:
             assignment_epoch=0,
             assignor_name="",
             members=(),
-            authorized_operations=_NO_OPERATIONS,
+            authorized_operations=NO_OPERATIONS,
         )
 
     def describe(groups: GroupCoordinator, turn: Turn, group_id: str, ticket: _Part) -> None:
         group = groups.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            turn.decision.answer(ticket, _described_consumer(broker, request, group))
+            turn.decision.answer(ticket, _described_consumer(broker, request, group, _operations(asked)))
             return
         reason = "not found" if group is None else "is not a consumer group"
         text = f"Group {group_id} {reason}."
@@ -303,7 +306,7 @@ def handle_consumer_group_describe(broker: Broker, request: Request) -> Result:
     return _for_each(broker, asked.group_ids, describe, failed, encode)
 
 
-def _described_consumer(broker: Broker, request: Request, group: ConsumerGroup) -> Any:
+def _described_consumer(broker: Broker, request: Request, group: ConsumerGroup, operations: int) -> Any:
     default = broker.settings.words("group.consumer.assignors")[0]
     return request.make(
         "DescribedGroup",
@@ -315,7 +318,7 @@ def _described_consumer(broker: Broker, request: Request, group: ConsumerGroup) 
         assignment_epoch=group.target_epoch,
         assignor_name=group.assignor_of(group.members.values(), default),
         members=tuple(_described_member(broker, request, group, each) for each in group.members.values()),
-        authorized_operations=_NO_OPERATIONS,
+        authorized_operations=operations,
     )
 
 
@@ -331,7 +334,7 @@ def _described_member(broker: Broker, request: Request, group: ConsumerGroup, me
         client_id=value.client_id,
         client_host=value.client_host,
         subscribed_topic_names=value.topics,
-        subscribed_topic_regex=value.pattern or None,
+        subscribed_topic_regex=value.pattern or "",
         assignment=_assignment(broker, request, assigned),
         target_assignment=_assignment(broker, request, dict(group.targets.get(member.member_id, {}))),
         member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
@@ -355,8 +358,8 @@ def _assignment(broker: Broker, request: Request, partitions: dict[bytes, tuple[
 
 
 def handle_delete_groups(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: forgets groups that have no members, with all that they committed."""
-    asked = request.decode()
+    """*Behaviour*: forgets groups that have no members, with all that they committed; each once."""
+    group_ids = tuple(dict.fromkeys(request.decode().groups_names))
 
     def result(group_id: str, code: ErrorCode) -> Any:
         return request.make("DeletableGroupResult", group_id=group_id, error_code=code)
@@ -365,9 +368,7 @@ def handle_delete_groups(broker: Broker, request: Request) -> Result:
         groups.delete_group(turn, group_id, ticket)
 
     def encode(codes: list[ErrorCode]) -> bytes:
-        results = tuple(
-            result(group_id, code) for group_id, code in zip(asked.groups_names, codes, strict=True)
-        )
+        results = tuple(result(group_id, code) for group_id, code in zip(group_ids, codes, strict=True))
         return request.respond(throttle_time=NO_THROTTLE, results=results)
 
-    return _for_each(broker, asked.groups_names, delete, lambda group_id, code: code, encode)
+    return _for_each(broker, group_ids, delete, lambda group_id, code: code, encode)

@@ -15,9 +15,11 @@ from tidelog.groups.offsets import Commit, Spot, no_offset
 from tidelog.groups.records import NO_ID, CommittedOffset
 from tidelog.groups.turn import Turn
 from tidelog.handlers.gathering import Gathering
-from tidelog.handlers.groups import commit_deadline, coordinate, milliseconds
+from tidelog.handlers.groups import commit_deadline, coordinate
+from tidelog.handlers.names import missing_error
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
 from tidelog.handlers.uuids import ZERO, to_bytes, to_uuid
+from tidelog.protocol.commit import decode_offset_commit, encode_offset_commit
 from tidelog.protocol.errors import ErrorCode
 
 _IDS_VERSION = 10
@@ -55,72 +57,50 @@ def handle_offset_commit(broker: Broker, request: Request) -> Result:
     *Versions*: to 4 it may say how long to keep them; 6 adds leader epochs; 7 static members; 9 the consumer
     protocol; 10 names topics by id.
     """
-    asked = request.decode()
-    has_ids = request.version >= _IDS_VERSION
-    named = _named(broker, asked.topics, has_ids)
-    missing = ErrorCode.unknown_topic_id if has_ids else ErrorCode.unknown_topic_or_partition
-    codes: list[list[ErrorCode]] = []
+    version, correlation_id = request.version, request.correlation_id
+    asked = decode_offset_commit(version, request.data, request.position)
+    answer: list[tuple[str | bytes, list[tuple[int, int]]]] = []
     commits: list[Commit] = []
-    places: list[tuple[int, int]] = []
-    for place, topic in enumerate(named):
-        codes.append([missing] * len(topic.asked.partitions))
-        for inner, part in enumerate(topic.asked.partitions):
-            if topic.name is None:
-                continue
-            if not 0 <= part.partition_index < topic.partition_count:
-                codes[place][inner] = ErrorCode.unknown_topic_or_partition
-                continue
-            epoch = getattr(part, "committed_leader_epoch", -1)
-            metadata = part.committed_metadata or ""
-            index, offset = part.partition_index, part.committed_offset
-            commits.append(Commit(topic.name, index, offset, epoch, metadata, topic.topic_id))
-            places.append((place, inner))
+    places: list[tuple[list[tuple[int, int]], int]] = []
+    for topic, parts in asked.topics:
+        known = (
+            broker.image.topics.get(topic) if isinstance(topic, str) else broker.image.topics_by_id.get(topic)
+        )
+        missing = missing_error(topic, known is not None)
+        codes = [(part.partition, int(missing)) for part in parts]
+        answer.append((topic, codes))
+        count = len(known.partitions) if known is not None else 0
+        for place, part in enumerate(parts):
+            if known is not None and 0 <= part.partition < count:
+                commits.append(Commit(known.name, *part, known.topic_id))
+                places.append((codes, place))
 
     def encode(found: list[ErrorCode]) -> bytes:
-        for (place, inner), code in zip(places, found, strict=True):
-            codes[place][inner] = code
-        return _encode_commit(request, named, codes)
+        for (codes, place), code in zip(places, found, strict=True):
+            codes[place] = codes[place][0], code.value
+        return encode_offset_commit(version, correlation_id, answer)
 
     def refuse(code: ErrorCode) -> bytes:
         return encode([code] * len(commits))
 
     if not commits:
         return encode([])
-    retention = getattr(asked, "retention_time", None)
-    group = CommitAsk(
+    ask = CommitAsk(
         asked.group_id,
         asked.member_id,
-        getattr(asked, "group_instance_id", None),
-        getattr(asked, "generation_id_or_member_epoch", -1),
-        milliseconds(retention) if retention is not None else -1,
-        request.version >= _EPOCHS_VERSION,
+        asked.instance_id,
+        asked.epoch,
+        asked.retention_ms,
+        version >= _EPOCHS_VERSION,
         commits,
     )
     return coordinate(
         broker,
-        group.group_id,
-        lambda ticket: lambda groups, turn: groups.commit(turn, group, ticket),
+        ask.group_id,
+        lambda ticket: lambda groups, turn: groups.commit(turn, ask, ticket),
         encode,
         refuse,
     )
-
-
-def _encode_commit(request: Request, named: list[_Named], codes: list[list[ErrorCode]]) -> bytes:
-    topics = tuple(
-        request.make(
-            "OffsetCommitResponseTopic",
-            name=getattr(topic.asked, "name", None),
-            topic_id=getattr(topic.asked, "topic_id", None),
-            partitions=tuple(
-                request.make(
-                    "OffsetCommitResponsePartition", partition_index=part.partition_index, error_code=code
-                )
-                for part, code in zip(topic.asked.partitions, found, strict=True)
-            ),
-        )
-        for topic, found in zip(named, codes, strict=True)
-    )
-    return request.respond(throttle_time=NO_THROTTLE, topics=topics)
 
 
 class _Wanted(NamedTuple):

@@ -25,6 +25,7 @@ _MEMBER_ID_VERSION = 4
 _REBALANCE_TIMEOUT_VERSION = 1
 _SKIP_VERSION = 9
 _NULLABLE_PROTOCOL_VERSION = 7
+_PROTOCOL_SAID_VERSION = 5
 _CLIENT_ID_VERSION = 1
 
 
@@ -152,6 +153,8 @@ def handle_sync_group(broker: Broker, request: Request) -> Result:
     def refuse(code: ErrorCode) -> bytes:
         return encode(SyncAnswer(code))
 
+    if request.version >= _PROTOCOL_SAID_VERSION and None in (sync.protocol_type, sync.protocol_name):
+        return refuse(ErrorCode.inconsistent_group_protocol)
     if not sync.group_id:
         return refuse(ErrorCode.invalid_group_id)
     return coordinate(

@@ -224,7 +224,25 @@ def build_batch(
     return _assemble(header, compression.compress(codec, body))
 
 
-def _assemble(header: batches.BatchHeader, body: bytes) -> bytearray:
+def build_pairs(pairs: Sequence[tuple[bytes, bytes | None]], timestamp: int) -> bytearray:
+    """One uncompressed batch of records that have a key, a value or none, and nothing else; for a journal."""
+    body = bytearray()
+    for delta, (key, value) in enumerate(pairs):
+        record = bytearray(2)  # attributes, timestamp delta
+        wire.write_varint(record, delta)
+        wire.write_varint(record, len(key))
+        record += key
+        _write_nullable(record, value)
+        record.append(0)  # headers
+        wire.write_varint(body, len(record))
+        body += record
+    header = batches.BatchHeader(
+        0, 0, -1, 2, 0, 0, len(pairs) - 1, timestamp, timestamp, batches.NO_PRODUCER_ID, -1, -1, len(pairs)
+    )
+    return _assemble(header, body)
+
+
+def _assemble(header: batches.BatchHeader, body: bytes | bytearray) -> bytearray:
     """Header and body as one batch, with the length and the checksum that they need."""
     length = BATCH_HEADER_SIZE - batches.LENGTH_OVERHEAD + len(body)
     batch = bytearray(batches.HEADER.pack(*header._replace(length=length)))

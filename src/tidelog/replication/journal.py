@@ -32,7 +32,7 @@ from tidelog.base.limits import (
 )
 from tidelog.protocol.batch import CODEC_MASK, CONTROL_BIT, LENGTH_OVERHEAD, TRANSACTIONAL_BIT
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
-from tidelog.protocol.records import Marker, build_batch, read_marker, read_pairs, read_records
+from tidelog.protocol.records import Marker, build_pairs, read_marker, read_pairs, read_records
 from tidelog.replication.partition import Partition
 
 GROWTH_MAX = 4  # records for each that is kept, before the journal is written anew
@@ -177,11 +177,11 @@ class Journal:
         for entry in entries:
             entry_size = len(entry.key) + len(entry.value or b"") + _RECORD_OVERHEAD
             if piece and size + entry_size > JOURNAL_BATCH_SIZE:
-                batches.append(build_batch([(key, value, (), now_ms) for key, value in piece]))
+                batches.append(build_pairs([(each.key, each.value) for each in piece], now_ms))
                 piece, size = [], 0
             piece.append(entry)
             size += entry_size
-        batches.append(build_batch([(key, value, (), now_ms) for key, value in piece]))
+        batches.append(build_pairs([(each.key, each.value) for each in piece], now_ms))
         return batches
 
     def is_committed(self, offset: int) -> bool:

@@ -1,0 +1,67 @@
+"""A record of a group with what it says: written for the journal, and read back from it.
+
+**Invariant:** what an entry carries along is what its bytes say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tidelog.base.decision import Entry
+from tidelog.groups import records
+from tidelog.groups.records import CLASSIC, CONSUMER, CURRENT, MEMBER, OFFSET, PATTERN, TARGET, TARGET_MEMBER
+
+OF_MEMBERS = (MEMBER, TARGET_MEMBER, CURRENT, PATTERN)
+
+
+class Fact(NamedTuple):
+    """The newest about one key; no value: there is nothing any more."""
+
+    kind: int
+    group_id: str
+    name: str  # of the topic, member or pattern; empty if there is none
+    partition: int
+    value: Any
+
+
+class _Form(NamedTuple):
+    write: Callable[[Any], bytes]
+    read: Callable[[bytes], Any]
+
+
+_FORMS = {
+    OFFSET: _Form(records.offset_value, records.read_offset_value),
+    CLASSIC: _Form(records.classic_value, records.read_classic_value),
+    CONSUMER: _Form(lambda value: records.consumer_value(*value), records.read_consumer_value),
+    MEMBER: _Form(records.member_value, records.read_member_value),
+    TARGET: _Form(lambda value: records.target_value(*value), records.read_target_value),
+    TARGET_MEMBER: _Form(records.target_member_value, records.read_target_member_value),
+    CURRENT: _Form(records.current_value, records.read_current_value),
+    PATTERN: _Form(records.pattern_value, records.read_pattern_value),
+}
+
+
+def write_entry(kind: int, group_id: str, value: Any, name: str = "", partition: int = -1) -> Entry:
+    if kind == OFFSET:
+        key = records.offset_key(group_id, name, partition)
+    elif kind in OF_MEMBERS:
+        key = records.member_key(kind, group_id, name)
+    else:
+        key = records.group_key(kind, group_id)
+    content = _FORMS[kind].write(value) if value is not None else None
+    return Entry(key, content, Fact(kind, group_id, name, partition, value))
+
+
+def read_entry(entry: Entry) -> Fact | None:
+    """What an entry says; None for a kind that is not ours to know. CorruptBatch if it says nothing."""
+    if entry.fact is not None:
+        assert isinstance(entry.fact, Fact)
+        return entry.fact
+    key = records.read_key(entry.key)
+    kind = OFFSET if key.kind == records.OFFSET_0 else key.kind
+    form = _FORMS.get(kind)
+    if form is None:
+        return None
+    value = form.read(entry.value) if entry.value is not None else None
+    return Fact(kind, key.group_id, key.name, key.partition, value)

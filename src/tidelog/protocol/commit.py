@@ -1,0 +1,141 @@
+"""OffsetCommit, by hand: every consumer sends it all the time.
+
+| version | what changes                                         |
+|---------|------------------------------------------------------|
+| 2 to 4  | says how long the offsets are to be kept             |
+| 3       | the answer has a throttle time                       |
+| 6       | each offset has the leader epoch of its record       |
+| 7       | static members                                       |
+| 8       | compact lengths and tagged fields                    |
+| 10      | topics by id                                         |
+
+**Invariant:** bytes that are no such request raise `MalformedRequest`; no more is built than they can hold.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from tidelog.base.limits import ARRAY_LENGTH_MAX
+from tidelog.protocol.errors import MalformedRequest
+from tidelog.protocol.wire import (
+    INT32,
+    ends_early,
+    read_array_length,
+    read_bytes,
+    read_compact_nullable_string,
+    read_compact_string,
+    read_int32,
+    read_int64,
+    read_nullable_string,
+    read_string,
+    read_topic_name,
+    skip_tagged_fields,
+    write_array_length,
+    write_topic,
+)
+
+_FLEXIBLE, _IDS, _EPOCHS, _INSTANCES, _THROTTLE = 8, 10, 6, 7, 3
+_RETENTIONS = range(2, 5)
+_WITH_EPOCH = Struct(">iqi")
+_WITHOUT_EPOCH = Struct(">iq")
+_ERROR = Struct(">ih")
+_FRAME_HEAD = Struct(">ii")
+_NO_EPOCH = -1
+
+
+class OffsetCommitPart(NamedTuple):
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+class OffsetCommitRequest(NamedTuple):
+    group_id: str
+    epoch: int  # generation or member epoch
+    member_id: str
+    instance_id: str | None
+    retention_ms: int
+    topics: list[tuple[str | bytes, list[OffsetCommitPart]]]
+
+
+def decode_offset_commit(version: int, data: memoryview, position: int) -> OffsetCommitRequest:
+    is_flexible = version >= _FLEXIBLE
+    text = read_compact_string if is_flexible else read_string
+    nullable = read_compact_nullable_string if is_flexible else read_nullable_string
+    group_id, position = text(data, position, "group id")
+    epoch, position = read_int32(data, position, "generation")
+    member_id, position = text(data, position, "member id")
+    instance_id = None
+    if version >= _INSTANCES:
+        instance_id, position = nullable(data, position, "instance id")
+    retention_ms = -1
+    if version in _RETENTIONS:
+        retention_ms, position = read_int64(data, position, "retention time")
+    count, position = read_array_length(data, position, is_flexible, "topics")
+    topics: list[tuple[str | bytes, list[OffsetCommitPart]]] = []
+    left = ARRAY_LENGTH_MAX - count
+    for _ in range(count):
+        topic: str | bytes
+        if version >= _IDS:
+            topic, position = read_bytes(data, position, 16, "topic id")
+        else:
+            topic, position = read_topic_name(data, position, is_flexible)
+        parts, position = _decode_parts(version, data, position, left)
+        left -= len(parts)
+        topics.append((topic, parts))
+        if is_flexible:
+            position = skip_tagged_fields(data, position)
+    if is_flexible:
+        skip_tagged_fields(data, position)
+    return OffsetCommitRequest(group_id, epoch, member_id, instance_id, retention_ms, topics)
+
+
+def _decode_parts(
+    version: int, data: memoryview, position: int, count_max: int
+) -> tuple[list[OffsetCommitPart], int]:
+    is_flexible = version >= _FLEXIBLE
+    nullable = read_compact_nullable_string if is_flexible else read_nullable_string
+    form = _WITH_EPOCH if version >= _EPOCHS else _WITHOUT_EPOCH
+    count, position = read_array_length(data, position, is_flexible, "partitions")
+    if count > count_max:
+        raise MalformedRequest(f"more than {ARRAY_LENGTH_MAX} entries in one request")
+    parts = []
+    for _ in range(count):
+        if position + form.size > len(data):
+            raise ends_early("partition")
+        numbers = form.unpack_from(data, position)
+        metadata, position = nullable(data, position + form.size, "metadata")
+        leader_epoch = numbers[2] if version >= _EPOCHS else _NO_EPOCH
+        parts.append(OffsetCommitPart(numbers[0], numbers[1], leader_epoch, metadata or ""))
+        if is_flexible:
+            position = skip_tagged_fields(data, position)
+    return parts, position
+
+
+def encode_offset_commit(
+    version: int, correlation_id: int, topics: list[tuple[str | bytes, list[tuple[int, int]]]]
+) -> bytes:
+    """The whole frame of the answer: for each partition its index and error code."""
+    is_flexible = version >= _FLEXIBLE
+    out = bytearray(_FRAME_HEAD.pack(0, correlation_id))
+    if is_flexible:
+        out.append(0)
+    if version >= _THROTTLE:
+        out += b"\x00\x00\x00\x00"
+    write_array_length(out, len(topics), is_flexible)
+    for topic, parts in topics:
+        write_topic(out, topic, is_flexible)
+        write_array_length(out, len(parts), is_flexible)
+        for index, code in parts:
+            out += _ERROR.pack(index, code)
+            if is_flexible:
+                out.append(0)
+        if is_flexible:
+            out.append(0)
+    if is_flexible:
+        out.append(0)
+    INT32.pack_into(out, 0, len(out) - 4)
+    return bytes(out)

@@ -1,0 +1,120 @@
+"""OffsetCommit by hand against kio: the same requests understood, the same answers written."""
+
+from __future__ import annotations
+
+import io
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kio.index import load_payload_module, load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+from kio.static.constants import EntityType
+
+from tidelog.protocol.commit import OffsetCommitPart, decode_offset_commit, encode_offset_commit
+from tidelog.protocol.errors import ErrorCode, MalformedRequest
+from tidelog.protocol.messages import make
+
+OFFSET_COMMIT = 8
+VERSIONS = range(2, 11)
+NAMES = st.text("abc.-_", min_size=1, max_size=20)
+INT32 = st.integers(-(2**31), 2**31 - 1)
+PARTS = st.lists(
+    st.builds(OffsetCommitPart, INT32, st.integers(-(2**63), 2**63 - 1), INT32, st.text(max_size=20)),
+    max_size=5,
+)
+
+
+def request_bytes(version: int, epoch: int, texts: tuple[str, str, str | None], topics: Any) -> bytes:
+    types = load_payload_module(OFFSET_COMMIT, version, EntityType.request)
+    request = make(
+        load_request_schema(OFFSET_COMMIT, version),
+        group_id=texts[0],
+        generation_id_or_member_epoch=epoch,
+        member_id=texts[1],
+        group_instance_id=texts[2],
+        retention_time=timedelta(milliseconds=77),
+        retention_time_ms=77,
+        topics=tuple(
+            make(
+                types.OffsetCommitRequestTopic,
+                name=name,
+                topic_id=UUID(int=place + 1),
+                partitions=tuple(
+                    make(
+                        types.OffsetCommitRequestPartition,
+                        partition_index=part.partition,
+                        committed_offset=part.offset,
+                        committed_leader_epoch=part.leader_epoch,
+                        committed_metadata=part.metadata,
+                    )
+                    for part in parts
+                ),
+            )
+            for place, (name, parts) in enumerate(topics)
+        ),
+    )
+    buffer = io.BytesIO()
+    entity_writer(type(request))(buffer, request)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(
+    epoch=INT32, texts=st.tuples(NAMES, NAMES, st.none() | NAMES), topics=st.lists(st.tuples(NAMES, PARTS))
+)
+def test_what_kio_writes_is_understood(version: int, epoch: int, texts: Any, topics: Any) -> None:
+    data = b"\x07" + request_bytes(version, epoch, texts, topics)
+    decoded = decode_offset_commit(version, memoryview(data), 1)
+    assert (decoded.group_id, decoded.epoch, decoded.member_id) == (texts[0], epoch, texts[1])
+    assert decoded.instance_id == (texts[2] if version >= 7 else None)
+    assert decoded.retention_ms == (77 if version < 5 else -1)
+    assert decoded.topics == [
+        (
+            name if version < 10 else UUID(int=place + 1).bytes,
+            [part if version >= 6 else part._replace(leader_epoch=-1) for part in parts],
+        )
+        for place, (name, parts) in enumerate(topics)
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@given(topics=st.lists(st.tuples(NAMES, st.lists(st.tuples(INT32, st.sampled_from(list(ErrorCode)))))))
+def test_what_is_written_is_understood_by_kio(version: int, topics: Any) -> None:
+    ids = [UUID(int=place + 1) for place in range(len(topics))]
+    told = [
+        (name if version < 10 else topic_id.bytes, [(index, code.value) for index, code in parts])
+        for topic_id, (name, parts) in zip(ids, topics, strict=True)
+    ]
+    frame = encode_offset_commit(version, 42, told)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    assert int.from_bytes(frame[4:8], "big") == 42
+    body = 9 if version >= 8 else 8
+    reader: Any = entity_reader(load_response_schema(OFFSET_COMMIT, version))
+    response, size = reader(frame, body)
+    assert body + size == len(frame)
+    names = [topic.topic_id if version >= 10 else topic.name for topic in response.topics]
+    assert names == (ids if version >= 10 else [name for name, _ in topics])
+    assert [
+        [(part.partition_index, part.error_code) for part in topic.partitions] for topic in response.topics
+    ] == [parts for _, parts in topics]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_that_is_cut_off_anywhere_is_refused(version: int) -> None:
+    parts = [OffsetCommitPart(0, 5, 1, "m"), OffsetCommitPart(1, 6, 1, "")]
+    data = request_bytes(version, 3, ("g", "m", "i"), [("t", parts)])
+    for end in range(len(data)):
+        with pytest.raises(MalformedRequest):
+            decode_offset_commit(version, memoryview(data)[:end], 0)
+
+
+@pytest.mark.parametrize("version", [7, 9])
+def test_more_partitions_than_a_request_may_name_are_refused(version: int) -> None:
+    parts = [OffsetCommitPart(0, 0, 0, "")] * 60_000
+    data = request_bytes(version, 3, ("g", "m", None), [("t", parts), ("u", parts)])
+    with pytest.raises(MalformedRequest, match="more than"):
+        decode_offset_commit(version, memoryview(data), 0)
