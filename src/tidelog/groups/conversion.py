@@ -186,6 +186,9 @@ def join(turn: Turn, group: ConsumerGroup, asked: Join, patterns: Patterns) -> J
     if asked.needs_member_id and not asked.member_id and asked.instance_id is None:
         return JoinAnswer(ErrorCode.member_id_required, member_id)
     subscription = _subscription_of(asked.protocols)
+    if asked.member_id and asked.member_id not in group.members and subscription.owned:
+        # It was a member once, and others have its partitions by now: it must come with none.
+        raise Refused(ErrorCode.unknown_member_id)
     known = _joining_member(turn, group, asked, member_id)
     value = MemberValue(
         asked.instance_id,

@@ -72,7 +72,7 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if value is None:
             if isinstance(group, ClassicGroup) and group.is_empty:
-                del self.groups[group_id]
+                self._forget(group_id)
             return
         if isinstance(group, ConsumerGroup):
             raise CorruptBatch(f"group {group_id} is of both protocols")
@@ -93,7 +93,7 @@ class GroupCoordinator:
                 raise CorruptBatch(f"group {fact.group_id} is of both protocols")
             group = self.groups[fact.group_id] = ConsumerGroup(fact.group_id)
         if fact.kind == records.CONSUMER and value is None:
-            del self.groups[fact.group_id]
+            self._forget(fact.group_id)
         elif fact.kind == records.CONSUMER:
             group.replay_group(value)
         elif fact.kind == records.TARGET and value is not None:
@@ -107,6 +107,15 @@ class GroupCoordinator:
         elif fact.kind == records.PATTERN:
             group.replay_pattern(fact.name, value)
 
+    def _forget(self, group_id: str) -> None:
+        """The group's own record is gone; what it committed stays, with a group that nobody is in."""
+        committed = self.offsets.of(group_id)
+        if committed:
+            newest_ms = max(each.commit_ms for each in committed.values())
+            self.groups[group_id] = ClassicGroup(group_id, newest_ms)
+        else:
+            self.groups.pop(group_id, None)
+
     def resume(self, turn: Turn) -> None:
         """Everything is loaded: sessions begin."""
         for group in self.groups.values():
@@ -115,7 +124,7 @@ class GroupCoordinator:
 
     def stored(self) -> Iterator[list[Entry]]:
         """All that the journal needs to have, a group at a time; others may come and go meanwhile."""
-        for group_id in list(self.groups):
+        for group_id in list(dict.fromkeys((*self.groups, *self.offsets.group_ids()))):
             yield self._stored_of(group_id)
 
     def _stored_of(self, group_id: str) -> list[Entry]:
@@ -140,6 +149,7 @@ class GroupCoordinator:
         try:
             self._join(turn, asked, ticket)
         except Refused as refusal:
+            turn.decision.entries.clear()
             turn.decision.answer(ticket, JoinAnswer(refusal.code, asked.member_id))
 
     def _join(self, turn: Turn, asked: Join, ticket: Ticket) -> None:
@@ -219,6 +229,7 @@ class GroupCoordinator:
                 answer = group.heartbeat(turn, beat, self._patterns)
                 self.groups[group.group_id] = group
         except Refused as refusal:
+            turn.decision.entries.clear()
             answer = HeartbeatAnswer(refusal.code, refusal.message)
         turn.decision.answer(ticket, answer)
 
