@@ -64,11 +64,11 @@ class GroupCoordinator:
             if fact.value is not None and fact.group_id not in self.groups:
                 self.groups[fact.group_id] = ClassicGroup(fact.group_id, fact.value.commit_ms)
         elif fact.kind == records.CLASSIC:
-            self._replay_classic(fact.group_id, fact.value, entry.value)
+            self._replay_classic(fact.group_id, fact.value, entry)
         else:
             self._replay_consumer(fact)
 
-    def _replay_classic(self, group_id: str, value: ClassicValue | None, stored: bytes | None) -> None:
+    def _replay_classic(self, group_id: str, value: ClassicValue | None, entry: Entry) -> None:
         group = self.groups.get(group_id)
         if value is None:
             if isinstance(group, ClassicGroup) and group.is_empty:
@@ -76,12 +76,12 @@ class GroupCoordinator:
             return
         if isinstance(group, ConsumerGroup):
             raise CorruptBatch(f"group {group_id} is of both protocols")
-        if group is not None and (group.stored is not None or group.members):
+        if group is not None and entry.fact is not None:  # it has just decided that itself
             group.replay(value)
         else:
             group = self.groups[group_id] = ClassicGroup(group_id, value.state_ms)
             group.restore(value)
-        group.stored = stored
+        group.stored = entry.value
 
     def _replay_consumer(self, fact: Fact) -> None:
         group = self.groups.get(fact.group_id)
