@@ -5,7 +5,8 @@
 
 Settings have Kafka's names, with `_` for `.` where they are keyword arguments: `num_partitions=3`, or
 `**{"num.partitions": 3}`. Unless told otherwise the broker takes a free port and a temporary directory,
-and keeps both over `kill` and `restart`.
+and keeps both over `kill` and `restart`; and a new group waits for no more members
+(`group_initial_rebalance_delay_ms=0`).
 
 **Invariant:** after the `with` block nothing is left: no thread, no port, no temporary directory.
 """
@@ -29,6 +30,8 @@ class Broker:
         self._properties = {name.replace("_", "."): _text(value) for name, value in properties.items()}
         self.id = int(self._properties.setdefault("node.id", self._properties.pop("broker.id", "1")))
         self._properties.setdefault("listeners", "PLAINTEXT://127.0.0.1:0")
+        # A test has all its consumers at hand; nobody is waited for.
+        self._properties.setdefault("group.initial.rebalance.delay.ms", "0")
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._life: _Life | None = None
         self.port = 0
