@@ -15,7 +15,7 @@ import typer
 from confluent_kafka import KafkaException
 from typer.core import TyperGroup
 
-from tidelog.cli import broker, config, demo, log, topic
+from tidelog.cli import broker, config, demo, group, log, topic
 from tidelog.cli.completion import COMPLETE_VARIABLE, PROGRAM, completion, init_completion
 from tidelog.cli.consume import consume
 from tidelog.cli.failure import BadWord, Failure, report
@@ -24,7 +24,7 @@ from tidelog.cli.produce import produce
 from tidelog.cli.serve import SUMMARY as SERVE_SUMMARY
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-_ORDER = ("serve", "topic", "produce", "consume", "config", "broker", "log", "demo", "completion")
+_ORDER = ("serve", "topic", "produce", "consume", "group", "config", "broker", "log", "demo", "completion")
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -52,6 +52,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
 app.add_typer(config.app, name="config")
 app.add_typer(broker.app, name="broker")
 app.add_typer(log.app, name="log")

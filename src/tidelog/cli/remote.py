@@ -1,7 +1,8 @@
 """A broker at the other end of a socket, asked with plain messages.
 
 For what confluent-kafka's AdminClient has no call for: types and documentation of settings, settings of
-client-metrics and groups, log directories, finalized features. Everything else goes through librdkafka.
+client-metrics and groups, log directories, finalized features, many groups at once. Everything else goes
+through librdkafka.
 
 **Invariant:** a request is in the newest version that both sides know; a broker that does not answer is
 named once, by its address.
@@ -43,12 +44,21 @@ _WRONG_WORDS = (
 class Api(IntEnum):
     """The calls that are made here, by their keys in the protocol."""
 
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
     API_VERSIONS = 18
     DESCRIBE_CONFIGS = 32
     DESCRIBE_LOG_DIRS = 35
     INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
+
+
+_NEWEST_ASKED = {Api.OFFSET_FETCH: 9}  # 10 names topics by their ids alone
 
 
 class RemoteBroker:
@@ -66,6 +76,9 @@ class RemoteBroker:
         self._ranges: dict[int, tuple[int, int]] = {
             api.api_key: (api.min_version, api.max_version) for api in self.versions.api_keys
         }
+
+    def serves(self, api: Api) -> bool:
+        return api in self._ranges
 
     def types(self, api: Api) -> ModuleType:
         """The module whose classes a request of that API is made of."""
@@ -89,6 +102,7 @@ class RemoteBroker:
 
     def _version(self, api: Api) -> int:
         oldest, newest = self._ranges.get(api, (0, -1))
+        newest = min(newest, _NEWEST_ASKED.get(api, newest))
         for version in range(newest, oldest - 1, -1):
             try:
                 load_request_schema(api, version)

@@ -1,0 +1,113 @@
+"""`tidelog group delete`: groups with all they have committed, or only their offsets of some topics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from tidelog.cli.connection import ANSWER_TIMEOUT_S, explain, open_admin
+from tidelog.cli.failure import Failure
+from tidelog.cli.group_coordinators import Coordinators, no_such_group
+from tidelog.cli.group_members import Partition
+from tidelog.cli.group_options import GroupNames, TopicWords, parse_topic, unique
+from tidelog.cli.group_reset import has_members
+from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, TableFormat, TableOrJson
+from tidelog.cli.remote import check
+from tidelog.cli.screen import print_json, print_table
+from tidelog.protocol.errors import ErrorCode
+
+
+def delete(
+    names: GroupNames,
+    topic: TopicWords = None,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    format: TableOrJson = TableFormat.TABLE,
+) -> None:
+    """Delete groups without members; with --topic, only what they have committed there."""
+    names = unique(names)
+    if topic:
+        _print_offsets(_delete_offsets(bootstrap_server, names, topic), format)
+        return
+    _delete_groups(bootstrap_server, names)
+    if format is TableFormat.JSON:
+        print_json({"deleted": names})
+    else:
+        print("deleted " + ", ".join(names))
+
+
+def _delete_groups(bootstrap_server: str, names: list[str]) -> None:
+    """All are tried; what failed is named in one line, what succeeded stays done."""
+    admin = open_admin(bootstrap_server)
+    failures = []
+    for name, future in admin.delete_consumer_groups(names, request_timeout=ANSWER_TIMEOUT_S).items():
+        try:
+            future.result()
+        except KafkaException as error:
+            failures.append(str(_explain(name, error, bootstrap_server)))
+    if failures:
+        raise Failure("; ".join(failures))
+
+
+def _explain(name: str, error: KafkaException, bootstrap_server: str) -> Failure:
+    code = error.args[0].code()
+    if code == KafkaError.GROUP_ID_NOT_FOUND:
+        return no_such_group(bootstrap_server, name)
+    if code == KafkaError.NON_EMPTY_GROUP:
+        with Coordinators(bootstrap_server) as coordinators:
+            group = coordinators.describe([name])[name]
+        if group is not None and group.members:
+            return has_members(group, "delete")
+    return Failure(f"group {name!r}: {explain(error, bootstrap_server)}")
+
+
+def _delete_offsets(
+    bootstrap_server: str, names: list[str], words: list[str]
+) -> list[tuple[str, Partition, int]]:
+    """The offsets that were there and are gone."""
+    wanted = [parse_topic(word) for word in words]
+    gone = []
+    with Coordinators(bootstrap_server) as coordinators:
+        for name, committed in coordinators.committed(names).items():
+            chosen = {
+                place: offset
+                for place, offset in committed.items()
+                if any(
+                    place.topic == topic and place.number in (numbers or (place.number,))
+                    for topic, numbers in wanted
+                )
+            }
+            if not chosen:
+                raise _nothing_committed(coordinators, bootstrap_server, name, words)
+            for place, error_code in coordinators.delete_offsets(name, chosen).items():
+                _check(name, place, error_code)
+                gone.append((name, place, chosen[place]))
+    return sorted(gone)
+
+
+def _nothing_committed(
+    coordinators: Coordinators, bootstrap_server: str, name: str, words: list[str]
+) -> Failure:
+    if coordinators.describe([name])[name] is None:
+        return no_such_group(bootstrap_server, name)
+    return Failure(
+        f"group {name!r} has committed nothing in {', '.join(words)}; see 'tidelog group lag {name}'"
+    )
+
+
+def _check(name: str, place: Partition, error_code: ErrorCode) -> None:
+    if error_code is ErrorCode.group_subscribed_to_topic:
+        raise Failure(
+            f"group {name!r} has members that are subscribed to {place.topic!r}; "
+            "stop them, then delete its offsets"
+        )
+    check(f"group {name!r}, partition {place.number} of {place.topic!r}", error_code, None)
+
+
+def _print_offsets(gone: list[tuple[str, Partition, int]], format: TableFormat) -> None:
+    columns = ("group", "topic", "partition", "deleted_offset")
+    rows: list[tuple[Any, ...]] = [(name, place.topic, place.number, offset) for name, place, offset in gone]
+    if format is TableFormat.JSON:
+        print_json({"deleted_offsets": [dict(zip(columns, row, strict=True)) for row in rows]})
+    else:
+        print_table([column.replace("_", " ") for column in columns], rows)

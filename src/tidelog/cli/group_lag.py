@@ -1,0 +1,135 @@
+"""`tidelog group lag`: how far groups are behind the end of their partitions, once or again and again.
+
+**Invariant:** however many groups and partitions there are, one look asks each coordinator for its groups
+and their offsets, and each leader for its ends.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from confluent_kafka.admin import AdminClient
+from rich.live import Live
+
+from tidelog.cli.connection import open_admin
+from tidelog.cli.failure import BadWord, Failure
+from tidelog.cli.group_coordinators import Coordinators, list_groups, no_such_group
+from tidelog.cli.group_ends import End, find_offsets
+from tidelog.cli.group_lag_table import GroupLag, Row, fitted_picture, picture
+from tidelog.cli.group_members import Group, Partition
+from tidelog.cli.group_options import SomeGroupNames, unique
+from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, TableFormat, TableOrJson
+from tidelog.cli.screen import console, print_json
+
+_TYPES_WITH_LAG = ("classic", "consumer")
+
+
+def lag(
+    names: SomeGroupNames = None,
+    all: Annotated[bool, typer.Option("--all", help="All groups of the cluster.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again until Ctrl-C.")] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=3600, metavar="SECONDS", help="Between looks, with --watch.")
+    ] = 2.0,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    format: TableOrJson = TableFormat.TABLE,
+) -> None:
+    """Show the lag of groups by partition: committed offset, end, lag, the member that reads it."""
+    if all == bool(names):
+        raise BadWord("name the groups, or write --all for all of them")
+    lookout = _Lookout(bootstrap_server, None if all else unique(names or []))
+    try:
+        found = lookout.look()
+        if not watch:
+            _print(found, format)
+        elif format is TableFormat.TABLE and console().is_terminal:
+            _watch(lookout, found, interval)
+        else:
+            while True:
+                _print(found, format)
+                time.sleep(interval)
+                found = lookout.look()
+    finally:
+        lookout.close()
+
+
+class _Lookout:
+    """What a look at the lag needs, kept open for the next one."""
+
+    def __init__(self, bootstrap_server: str, names: list[str] | None) -> None:
+        self._bootstrap_server = bootstrap_server
+        self._names = names
+        self._admin: AdminClient = open_admin(bootstrap_server)
+        self._coordinators = Coordinators(bootstrap_server)
+
+    def look(self) -> list[GroupLag]:
+        names = self._names
+        if names is None:
+            names = [found.group for found in list_groups(self._bootstrap_server, types=_TYPES_WITH_LAG)]
+        groups = self._described(names)
+        committed = self._coordinators.committed(list(groups))
+        owned = {name: group.owners() for name, group in groups.items()}
+        partitions = {partition for name in groups for partition in (*committed[name], *owned[name])}
+        ends = find_offsets(
+            self._admin, self._bootstrap_server, dict.fromkeys(sorted(partitions), End.LATEST)
+        )
+        return [GroupLag(group, _rows(group, committed[name], ends)) for name, group in groups.items()]
+
+    def close(self) -> None:
+        self._coordinators.close()
+
+    def _described(self, names: list[str]) -> dict[str, Group]:
+        """Those that exist; of names that were asked for, all must."""
+        described = self._coordinators.describe(names)
+        found = {name: group for name, group in described.items() if group is not None}
+        if self._names is not None and len(found) < len(names):
+            raise no_such_group(self._bootstrap_server, next(name for name in names if name not in found))
+        return found
+
+
+def _rows(group: Group, committed: dict[Partition, int], ends: dict[Partition, int | None]) -> list[Row]:
+    rows = []
+    owners = group.owners()
+    for partition in sorted(committed.keys() | owners.keys()):
+        offset, end, member = committed.get(partition), ends[partition], owners.get(partition)
+        rows.append(
+            Row(
+                group.name,
+                partition.topic,
+                partition.number,
+                offset,
+                end,
+                None if offset is None or end is None else max(end - offset, 0),
+                member.id if member else None,
+                member.instance_id if member else None,
+                member.client_id if member else None,
+                member.host if member else None,
+            )
+        )
+    return rows
+
+
+def _print(found: list[GroupLag], format: TableFormat) -> None:
+    if format is TableFormat.JSON:
+        for row in (row for group in found for row in group.rows):
+            print_json(asdict(row))
+    else:
+        console().print(picture(found))
+
+
+def _watch(lookout: _Lookout, found: list[GroupLag], interval: float) -> None:
+    """The same table, drawn again in its place; a broker that goes away is waited for."""
+    screen = console()
+    with Live(fitted_picture(found, screen.height), console=screen, auto_refresh=False) as live:
+        while True:
+            time.sleep(interval)
+            problem = ""
+            try:
+                found = lookout.look()
+            except Failure as failure:
+                lookout.close()
+                problem = f"{failure}; trying again"
+            live.update(fitted_picture(found, screen.height, problem), refresh=True)
