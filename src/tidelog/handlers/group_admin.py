@@ -83,7 +83,7 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> d
     facts = broker.image.brokers[partition.leader_id]
     return {
         "error_code": ErrorCode.none,
-        "error_message": "" if request.version >= _MANY_VERSION else None,
+        "error_message": "",
         "node_id": facts.node_id,
         "host": facts.host,
         "port": facts.port,

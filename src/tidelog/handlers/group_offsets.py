@@ -317,6 +317,8 @@ def handle_offset_delete(broker: Broker, request: Request) -> Result:
     def refuse(code: ErrorCode) -> bytes:
         return request.respond(error_code=code, throttle_time=NO_THROTTLE, topics=())
 
+    if not asked.group_id:
+        return refuse(ErrorCode.invalid_group_id)
     return coordinate(
         broker,
         asked.group_id,

@@ -14,10 +14,9 @@ from tidelog.broker.coordinators import Awaited, Command
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Sync, SyncAnswer
 from tidelog.groups.consumer import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
-from tidelog.groups.reconcile import Reported
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
-from tidelog.handlers.uuids import ZERO, to_bytes, to_uuid
 from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.group_heartbeat import decode_group_heartbeat, encode_group_heartbeat
 
 WAIT_MS_MAX = 24 * 60 * 60 * 1_000  # a group decides when its members are answered; this is for the worst
 _LEAVE_BATCH_VERSION = 3
@@ -239,33 +238,11 @@ def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> Result:
 
     *Versions*: 1 has clients make their own member id, and subscribe by pattern.
     """
-    asked = request.decode()
-    client_id, client_host = client_of(request)
-    beat = Heartbeat(
-        asked.group_id,
-        asked.member_id,
-        asked.member_epoch,
-        asked.instance_id,
-        asked.rack_id,
-        milliseconds(asked.rebalance_timeout),
-        tuple(asked.subscribed_topic_names) if asked.subscribed_topic_names is not None else None,
-        getattr(asked, "subscribed_topic_regex", None),
-        asked.server_assignor,
-        _reported(asked.topic_partitions),
-        client_id,
-        client_host,
-    )
+    asked = decode_group_heartbeat(request.version, request.data, request.position)
+    beat = Heartbeat(*asked, *client_of(request))
 
     def encode(answer: HeartbeatAnswer) -> bytes:
-        return request.respond(
-            throttle_time=NO_THROTTLE,
-            error_code=answer.error,
-            error_message=answer.message,
-            member_id=answer.member_id,
-            member_epoch=answer.epoch,
-            heartbeat_interval=timedelta(milliseconds=answer.interval_ms),
-            assignment=_assignment(request, answer),
-        )
+        return encode_group_heartbeat(request.correlation_id, *answer)
 
     def refuse(code: ErrorCode) -> bytes:
         return encode(HeartbeatAnswer(code))
@@ -282,22 +259,6 @@ def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> Result:
         encode,
         refuse,
     )
-
-
-def _reported(partitions: Any) -> Reported:
-    if partitions is None:
-        return None
-    return {(to_bytes(each.topic_id) or ZERO): tuple(each.partitions) for each in partitions}
-
-
-def _assignment(request: Request, answer: HeartbeatAnswer) -> Any:
-    if answer.assigned is None:
-        return None
-    partitions = tuple(
-        request.make("TopicPartitions", topic_id=to_uuid(topic_id), partitions=tuple(sorted(indexes)))
-        for topic_id, indexes in answer.assigned.items()
-    )
-    return request.make("Assignment", topic_partitions=partitions)
 
 
 def _problem_of(beat: Heartbeat, version: int) -> str | None:

@@ -32,7 +32,7 @@ _FRAME_HEAD = Struct(">ii")
 
 def decode_request(api_key: int, version: int, data: Buffer, position: int) -> Any:
     """The request body that begins at `position` and ends where `data` ends."""
-    message = load_request_schema(api_key, version)
+    message = _request_type(api_key, version)
     body = bytes(memoryview(data)[position:])
     measure = Measure()
     check_shape(message, body, 0, measure)  # bytes behind the message are let be: librdkafka sends some
@@ -73,6 +73,11 @@ def encode_array(parts: Sequence[bytes], is_flexible: bool) -> bytes:
     out = bytearray()
     write_array_length(out, len(parts), is_flexible)
     return b"".join([out, *parts])
+
+
+@cache
+def _request_type(api_key: int, version: int) -> type[Any]:
+    return load_request_schema(api_key, version)
 
 
 @cache
