@@ -1,17 +1,13 @@
 """Kafka's own command line tools, 4.3: exit status, what they print, and that it came true.
 
-Not here, because they join a group or ask for groups and there are none yet: `kafka-consumer-perf-test`
-(it subscribes; no option assigns), `kafka-consumer-groups`, the latency test (it commits at its end) and
-`kafka-configs --describe --entity-type groups` (it lists groups first). `kafka-metadata-quorum` asks for a
-quorum that is not there. `kafka-console-consumer` reads without a group where `--partition` is given.
+Those that join or ask for groups are in `test_group_tools.py`. `kafka-metadata-quorum` asks for a quorum that
+is not there.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -20,55 +16,11 @@ import pytest
 from tests.compat.client import CODECS, Client, eventually
 from tests.compat.conftest import NewTopic
 from tests.compat.contract import PLAIN, TIMED
-from tests.compat.java.jvm import Jvm, Ran
+from tests.compat.java.jvm import Jvm
+from tests.compat.java.shell import CONFIGS, PACKAGE, TOPICS, Shell
 from tests.compat.stored import stored_batches
 
-PACKAGE = "org.apache.kafka.tools"
-TOPICS = f"{PACKAGE}.TopicCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
-STACK_TRACE = re.compile(r"^\s+at [\w.$]+\(", re.MULTILINE)
 SERVED = re.compile(r"^\s(\w+)\((\d+)\): (\d+)(?: to (\d+))? \[usable: (\d+)\],?$")
-
-
-class Shell:
-    """Runs tools against one broker."""
-
-    def __init__(self, jvm: Jvm, bootstrap: str) -> None:
-        self._jvm = jvm
-        self._bootstrap = bootstrap
-
-    def run(self, main: str, *arguments: str, text: str = "") -> list[str]:
-        """What the tool printed; it ends with 0 and without a stack trace."""
-        ran = self._run(main, arguments, text)
-        assert ran.status == 0, ran
-        assert not STACK_TRACE.search(ran.output + ran.errors), ran
-        return ran.output.splitlines()
-
-    def fail(self, main: str, *arguments: str) -> str:
-        """All that the tool said; it does not end with 0."""
-        ran = self._run(main, arguments, "")
-        assert ran.status == 1, ran
-        return ran.output + ran.errors
-
-    def _run(self, main: str, arguments: tuple[str, ...], text: str) -> Ran:
-        where = ("--bootstrap-server", self._bootstrap)
-        verb = (
-            (arguments[0], *where, *arguments[1:]) if main.endswith("ClusterTool") else (*where, *arguments)
-        )
-        return self._jvm.tool(main, *verb, text=text)
-
-    @contextmanager
-    def configured(self, kind: str, *entity: str, add: str) -> Iterator[None]:
-        """Settings for one block."""
-        self.run(CONFIGS, "--alter", "--entity-type", kind, *entity, "--add-config", add)
-        try:
-            yield
-        finally:
-            keys = ",".join(re.findall(r"(?:^|,)([\w.-]+)=", re.sub(r"\[.*?\]", "", add)))
-            self.run(CONFIGS, "--alter", "--entity-type", kind, *entity, "--delete-config", keys)
-
-    def configs(self, kind: str, *entity: str) -> str:
-        return "\n".join(self.run(CONFIGS, "--describe", "--entity-type", kind, *entity))
 
 
 @pytest.fixture
