@@ -226,7 +226,7 @@ class ConsumerGroup:
             return self._leave(turn, beat)
         self._check_room(turn, beat)
         known = self._speaking_member(turn, beat)
-        before = known or ConsumerMember(beat.member_id or turn.new_uuid(), _BLANK)
+        before = known or ConsumerMember(beat.member_id or turn.new_member_id(), _BLANK)
         member = before._replace(value=updated(before.value, beat))
         if known is None or member != known or not self._is_at_rest(turn, member):
             member = self.follow(turn, before, member, beat.reported, patterns, is_joining=known is None)
@@ -297,7 +297,7 @@ class ConsumerGroup:
                 f"Static member {beat.member_id} with instance id {beat.instance_id} cannot join the group "
                 f"because the instance id is owned by {static.member_id} member.",
             )
-        return self.replace(turn, static, beat.member_id or turn.new_uuid())
+        return self.replace(turn, static, beat.member_id or turn.new_member_id())
 
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         member_id = self.static_ids.get(instance_id) if instance_id is not None else None

@@ -178,7 +178,7 @@ def _subscription_of(protocols: Protocols) -> Subscription:
 
 def join(turn: Turn, group: ConsumerGroup, asked: Join, patterns: Patterns) -> JoinAnswer:
     """Who joins gets what it is to have at once: the coordinator shares out, and nobody waits for others."""
-    member_id = asked.member_id or turn.new_uuid()
+    member_id = asked.member_id or turn.new_member_id()
     size_max = turn.settings.number("group.consumer.max.size")
     if len(group.members) >= size_max and asked.member_id not in group.members:
         return JoinAnswer(ErrorCode.group_max_size_reached, asked.member_id)
@@ -275,13 +275,20 @@ def _await_rejoin(turn: Turn, group: ConsumerGroup, member: ConsumerMember) -> N
 
 
 def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    member = _member(group, member_id, instance_id)
+    if not member.is_classic:
+        raise Refused(ErrorCode.unknown_member_id)
+    return member
+
+
+def _member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
     if instance_id is not None:
         member = group.static_member(instance_id)
         if member is not None and member.member_id != member_id:
             raise Refused(ErrorCode.fenced_instance_id)
     else:
         member = group.members.get(member_id)
-    if member is None or not member.is_classic:
+    if member is None:
         raise Refused(ErrorCode.unknown_member_id)
     return member
 
@@ -289,14 +296,14 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
 def leaving_members(
     group: ConsumerGroup, leaving: list[Leaving]
 ) -> tuple[list[ConsumerMember], list[ErrorCode]]:
-    """Who goes by a LeaveGroup request, and the answer for each that it names."""
+    """Who goes by a LeaveGroup request, of either protocol, and the answer for each that it names."""
     gone: dict[str, ConsumerMember] = {}
     errors = []
     for each in leaving:
         try:
             known = group.static_member(each.instance_id)
             member_id = known.member_id if known is not None and not each.member_id else each.member_id
-            member = _classic_member(group, member_id, each.instance_id)
+            member = _member(group, member_id, each.instance_id)
             gone[member.member_id] = member
             errors.append(ErrorCode.none)
         except Refused as refusal:

@@ -63,7 +63,7 @@ class Offsets:
         size_max = turn.settings.number("offset.metadata.max.bytes")
         errors = []
         for commit in commits:
-            if len(commit.metadata.encode()) > size_max:
+            if len(commit.metadata) > size_max:
                 errors.append(ErrorCode.offset_metadata_too_large)
                 continue
             expire_ms = turn.now_ms + retention_ms if retention_ms >= 0 else -1

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tidelog.groups.consumer import ConsumerGroup
 
 
+FIRST_EPOCH = 2  # of a group, as Kafka has it
+
+
 class Plan:
     """What one heartbeat changes in its group, before any of it is replayed."""
 
@@ -85,7 +88,7 @@ class Plan:
         metadata_hash = hash_of(turn, names)
         group.note_topics(turn)
         if self._must_raise or metadata_hash != group.metadata_hash:
-            self.epoch += 1
+            self.epoch = max(self.epoch + 1, FIRST_EPOCH)
             group.write_epoch(turn, self.epoch, metadata_hash)
 
     def maybe_assign(self) -> Goal:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
@@ -92,6 +93,10 @@ class Turn:
         raw[8] = raw[8] & 0x3F | 0x80
         text = raw.hex()
         return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
+
+    def new_member_id(self) -> str:
+        """A random name as Kafka writes one, for a member of a consumer group that brings none."""
+        return urlsafe_b64encode(self.entropy(16)).decode().rstrip("=")
 
 
 class Refused(Exception):
