@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from random import Random
+from types import MappingProxyType
 
 from tests.log.making import NOW_MS, make_batch
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
@@ -69,6 +71,8 @@ class MemoryStore:
 
 
 class BrokerOnDisk:
+    properties: Mapping[str, str] = MappingProxyType({})  # of the broker; a subclass may have others
+
     def __init__(self, seed: int = 0, **topic_config: int | str) -> None:
         self.random = Random(seed)
         self.disk = SimulatedDisk()
@@ -82,7 +86,7 @@ class BrokerOnDisk:
         """Start on what the disk holds and wait until the broker serves."""
         self.store.end_session()
         self.directories = [LogDirectory(self._top(name)) for name in folders]
-        self.broker = Broker(BrokerSettings({}), self.directories, self.random.randbytes)
+        self.broker = Broker(BrokerSettings(dict(self.properties)), self.directories, self.random.randbytes)
         self.connection = Connection(1 << 24)
         self.pending: list[tuple[Partition, OSError | None]] = []
         self.removals: list[Removal] = []
