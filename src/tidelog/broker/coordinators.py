@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.base.config import group_number
@@ -378,6 +379,7 @@ def _fail(answers: list[tuple[Ticket, Any]], code: ErrorCode) -> None:
         ticket.fail(code)
 
 
+@lru_cache(maxsize=10_000)
 def _java_hash(text: str) -> int:
     """`String.hashCode` without its sign, which is how Kafka finds the partition of a group."""
     raw = text.encode("utf-16-be", "surrogatepass")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from tidelog.broker.broker import Broker
@@ -17,13 +16,20 @@ from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.group_heartbeat import decode_group_heartbeat, encode_group_heartbeat
+from tidelog.protocol.membership import (
+    JoinResponse,
+    decode_heartbeat,
+    decode_join,
+    decode_sync,
+    encode_heartbeat,
+    encode_join,
+    encode_sync,
+)
 
 WAIT_MS_MAX = 24 * 60 * 60 * 1_000  # a group decides when its members are answered; this is for the worst
 _LEAVE_BATCH_VERSION = 3
 _MEMBER_ID_VERSION = 4
-_REBALANCE_TIMEOUT_VERSION = 1
 _SKIP_VERSION = 9
-_NULLABLE_PROTOCOL_VERSION = 7
 _PROTOCOL_SAID_VERSION = 5
 _CLIENT_ID_VERSION = 1
 
@@ -50,10 +56,6 @@ def commit_deadline(broker: Broker) -> int:
     return broker.uptime_ms + broker.settings.number("offsets.commit.timeout.ms")
 
 
-def milliseconds(period: timedelta) -> int:
-    return round(period.total_seconds() * 1_000)
-
-
 def client_of(request: Request) -> tuple[str, str]:
     """The client's name for itself, and its address as Kafka writes it."""
     return request.client_id or "", f"/{request.connection.peer[0]}"
@@ -65,49 +67,33 @@ def handle_join_group(broker: Broker, request: Request) -> Result:
     *Versions*: 1 adds the rebalance timeout; 4 has new members come back with the id they are given; 5 adds
     static members; 7 may have no protocol; 9 lets a returning leader skip the assignment.
     """
-    asked = request.decode()
-    client_id, client_host = client_of(request)
-    version = request.version
-    session_timeout_ms = milliseconds(asked.session_timeout)
-    has_rebalance_timeout = version >= _REBALANCE_TIMEOUT_VERSION
+    version, correlation_id = request.version, request.correlation_id
+    asked = decode_join(version, request.data, request.position)
     join = Join(
         asked.group_id,
         asked.member_id,
-        getattr(asked, "group_instance_id", None),
-        client_id,
-        client_host,
-        session_timeout_ms,
-        milliseconds(asked.rebalance_timeout) if has_rebalance_timeout else session_timeout_ms,
+        asked.instance_id,
+        *client_of(request),
+        asked.session_timeout_ms,
+        asked.rebalance_timeout_ms,
         asked.protocol_type,
-        tuple((protocol.name, bytes(protocol.metadata)) for protocol in asked.protocols),
+        asked.protocols,
         version >= _MEMBER_ID_VERSION,
         version >= _SKIP_VERSION,
     )
 
     def encode(answer: JoinAnswer) -> bytes:
-        name = answer.protocol_name
-        if name is None and version < _NULLABLE_PROTOCOL_VERSION:
-            name = ""
-        members = tuple(
-            request.make(
-                "JoinGroupResponseMember",
-                member_id=member_id,
-                group_instance_id=instance_id,
-                metadata=metadata,
-            )
-            for member_id, instance_id, metadata in answer.members
+        response = JoinResponse(
+            answer.error.value,
+            answer.generation,
+            answer.protocol_type,
+            answer.protocol_name,
+            answer.leader_id,
+            answer.skips_assignment,
+            answer.member_id,
+            answer.members,
         )
-        return request.respond(
-            throttle_time=NO_THROTTLE,
-            error_code=answer.error,
-            generation_id=answer.generation,
-            protocol_type=answer.protocol_type,
-            protocol_name=name,
-            leader=answer.leader_id,
-            skip_assignment=answer.skips_assignment,
-            member_id=answer.member_id,
-            members=members,
-        )
+        return encode_join(version, correlation_id, response)
 
     def refuse(code: ErrorCode) -> bytes:
         return encode(JoinAnswer(code, join.member_id))
@@ -129,24 +115,22 @@ def handle_sync_group(broker: Broker, request: Request) -> Result:
 
     *Versions*: 3 adds static members; 5 says by which protocol, and is told.
     """
-    asked = request.decode()
+    version, correlation_id = request.version, request.correlation_id
+    asked = decode_sync(version, request.data, request.position)
     sync = Sync(
         asked.group_id,
         asked.member_id,
-        getattr(asked, "group_instance_id", None),
-        asked.generation_id,
-        getattr(asked, "protocol_type", None),
-        getattr(asked, "protocol_name", None),
-        {each.member_id: bytes(each.assignment) for each in asked.assignments},
+        asked.instance_id,
+        asked.generation,
+        asked.protocol_type,
+        asked.protocol_name,
+        asked.assignments,
     )
 
     def encode(answer: SyncAnswer) -> bytes:
-        return request.respond(
-            throttle_time=NO_THROTTLE,
-            error_code=answer.error,
-            protocol_type=answer.protocol_type,
-            protocol_name=answer.protocol_name,
-            assignment=answer.assignment,
+        code = answer.error.value
+        return encode_sync(
+            version, correlation_id, code, answer.protocol_type, answer.protocol_name, answer.assignment
         )
 
     def refuse(code: ErrorCode) -> bytes:
@@ -171,12 +155,12 @@ def handle_heartbeat(broker: Broker, request: Request) -> Result:
 
     *Versions*: 3 adds static members.
     """
-    asked = request.decode()
-    instance_id = getattr(asked, "group_instance_id", None)
-    beat = Sync(asked.group_id, asked.member_id, instance_id, asked.generation_id, None, None, {})
+    version, correlation_id = request.version, request.correlation_id
+    asked = decode_heartbeat(version, request.data, request.position)
+    beat = Sync(asked.group_id, asked.member_id, asked.instance_id, asked.generation, None, None, {})
 
     def encode(code: ErrorCode) -> bytes:
-        return request.respond(throttle_time=NO_THROTTLE, error_code=code)
+        return encode_heartbeat(version, correlation_id, code.value)
 
     if not beat.group_id:
         return encode(ErrorCode.invalid_group_id)
