@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
@@ -63,6 +63,7 @@ def request_bytes(version: int, epoch: int, texts: tuple[str, str, str | None], 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@settings(max_examples=40, deadline=None)
 @given(
     epoch=INT32, texts=st.tuples(NAMES, NAMES, st.none() | NAMES), topics=st.lists(st.tuples(NAMES, PARTS))
 )
@@ -82,6 +83,7 @@ def test_what_kio_writes_is_understood(version: int, epoch: int, texts: Any, top
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@settings(max_examples=40, deadline=None)
 @given(topics=st.lists(st.tuples(NAMES, st.lists(st.tuples(INT32, st.sampled_from(list(ErrorCode)))))))
 def test_what_is_written_is_understood_by_kio(version: int, topics: Any) -> None:
     ids = [UUID(int=place + 1) for place in range(len(topics))]

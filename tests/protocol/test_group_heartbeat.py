@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
@@ -59,6 +59,7 @@ SAID = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+@settings(max_examples=40, deadline=None)
 @given(said=SAID)
 def test_what_kio_writes_is_understood(version: int, said: dict[str, Any]) -> None:
     data = b"\x07" + request_bytes(version, **said)
@@ -77,6 +78,7 @@ def test_what_kio_writes_is_understood(version: int, said: dict[str, Any]) -> No
     }
 
 
+@settings(max_examples=40, deadline=None)
 @given(
     code=st.sampled_from(list(ErrorCode)),
     texts=st.tuples(st.none() | TEXT, st.none() | TEXT),

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.index import load_payload_module, load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
@@ -69,6 +69,7 @@ def join_bytes(version: int, texts: Any, times: Any, instance_id: str | None, pr
 
 
 @pytest.mark.parametrize("version", range(10))
+@settings(max_examples=40, deadline=None)
 @given(texts=st.tuples(TEXT, TEXT, TEXT), times=st.tuples(MS, MS), instance_id=MAYBE, protocols=BLOBS)
 def test_a_join_of_kio_is_understood(
     version: int, texts: Any, times: Any, instance_id: str | None, protocols: Any
@@ -99,6 +100,7 @@ def sync_bytes(version: int, texts: Any, generation: int, maybe: Any, assignment
 
 
 @pytest.mark.parametrize("version", range(6))
+@settings(max_examples=40, deadline=None)
 @given(texts=st.tuples(TEXT, TEXT), generation=INT32, maybe=st.tuples(MAYBE, MAYBE, MAYBE), assignments=BLOBS)
 def test_a_sync_of_kio_is_understood(
     version: int, texts: Any, generation: int, maybe: Any, assignments: Any
@@ -113,6 +115,7 @@ def test_a_sync_of_kio_is_understood(
 
 
 @pytest.mark.parametrize("version", range(5))
+@settings(max_examples=40, deadline=None)
 @given(texts=st.tuples(TEXT, TEXT), generation=INT32, instance_id=MAYBE, code=CODES)
 def test_a_heartbeat_of_kio_is_understood_and_its_answer_too(
     version: int, texts: Any, generation: int, instance_id: str | None, code: ErrorCode
@@ -132,6 +135,7 @@ def test_a_heartbeat_of_kio_is_understood_and_its_answer_too(
 
 
 @pytest.mark.parametrize("version", range(10))
+@settings(max_examples=40, deadline=None)
 @given(
     code=CODES,
     generation=INT32,
@@ -143,7 +147,8 @@ def test_a_heartbeat_of_kio_is_understood_and_its_answer_too(
 def test_the_answer_to_a_join_is_understood_by_kio(
     version: int, code: ErrorCode, generation: int, maybe: Any, texts: Any, skips: bool, members: Any
 ) -> None:
-    answer = JoinResponse(code.value, generation, *maybe, texts[0], skips, texts[1], tuple(members))
+    kind, name = maybe
+    answer = JoinResponse(code.value, generation, kind, name, texts[0], skips, texts[1], tuple(members))
     told = understood(JOIN, version, encode_join(version, 42, answer))
     assert (told.error_code, told.generation_id, told.leader, told.member_id) == (code, generation, *texts)
     assert told.protocol_name == (maybe[1] if version >= 7 else maybe[1] or "")
@@ -155,11 +160,12 @@ def test_the_answer_to_a_join_is_understood_by_kio(
 
 
 @pytest.mark.parametrize("version", range(6))
+@settings(max_examples=40, deadline=None)
 @given(code=CODES, maybe=st.tuples(MAYBE, MAYBE), assignment=st.binary(max_size=300))
 def test_the_answer_to_a_sync_is_understood_by_kio(
     version: int, code: ErrorCode, maybe: Any, assignment: bytes
 ) -> None:
-    told = understood(SYNC, version, encode_sync(version, 42, code.value, *maybe, assignment))
+    told = understood(SYNC, version, encode_sync(version, 42, code.value, maybe[0], maybe[1], assignment))
     assert (told.error_code, told.assignment) == (code, assignment)
     if version >= 5:
         assert (told.protocol_type, told.protocol_name) == maybe

@@ -61,6 +61,8 @@ class ClassicGroup(Roster):
         """The group has been loaded: everybody's session begins now."""
         for member in self.members.values():
             self._renew(turn, member)
+        if self.members and self.leader_id is None:  # it was a consumer group, and has yet to share out
+            self._prepare(turn)
 
     def take_over(self, join: Join, assignment: bytes) -> None:
         """A member that the group gets from a consumer group, with what it had there."""
@@ -70,7 +72,6 @@ class ClassicGroup(Roster):
 
     def settle(self, turn: Turn) -> None:
         """The members are those of a consumer group: they go on as they are until they have joined anew."""
-        self.leader_id = next(iter(self.members))
         self.protocol_name = choose_protocol(self.members.values())
         self._become(turn, State.STABLE)
         self._write(turn)

@@ -162,6 +162,8 @@ class GroupCoordinator:
             self._bury(turn, group)
             group = None
         if isinstance(group, ConsumerGroup):
+            group = self._maybe_downgrade(turn, group, asked)
+        if isinstance(group, ConsumerGroup):
             turn.decision.answer(ticket, conversion.join(turn, group, asked, self._patterns))
             return
         if group is None:
@@ -170,6 +172,17 @@ class GroupCoordinator:
             group = ClassicGroup(asked.group_id, turn.now_ms)
         group.join(turn, asked, ticket)
         self.groups[asked.group_id] = group
+
+    def _maybe_downgrade(self, turn: Turn, group: ConsumerGroup, asked: Join) -> Group:
+        """A classic member that takes the place of the last one with the consumer protocol finds a classic
+        group; the place is not kept."""
+        replaced = group.static_member(asked.instance_id)
+        if asked.member_id or replaced is None or replaced.is_classic:
+            return group
+        if not conversion.must_downgrade(turn, group, [replaced.member_id]):
+            return group
+        lowered = self.groups[group.group_id] = conversion.downgrade(turn, group, [replaced.member_id])
+        return lowered
 
     def sync(self, turn: Turn, asked: Sync, ticket: Ticket) -> None:
         try:
