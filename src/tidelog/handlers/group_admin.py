@@ -184,6 +184,7 @@ def _for_each(
     describe: Callable[..., None],
     failed: Callable[[str, ErrorCode], Any],
     encode: Callable[[list[Any]], bytes],
+    takes_empty: bool = True,
 ) -> Result:
     """Ask the coordinator of each group; one answer for all."""
     if not group_ids:
@@ -192,6 +193,9 @@ def _for_each(
     deadline_ms = commit_deadline(broker)
     gathering: Gathering[Any] = Gathering(broker, deadline_ms, len(group_ids), late, encode)
     for place, group_id in enumerate(group_ids):
+        if not group_id and not takes_empty:
+            gathering.put(place, failed(group_id, ErrorCode.invalid_group_id))
+            continue
         shard = broker.coordinators.find(group_id)
         if isinstance(shard, ErrorCode):
             gathering.put(place, failed(group_id, shard))
@@ -303,7 +307,7 @@ def handle_consumer_group_describe(broker: Broker, request: Request) -> Result:
     def encode(groups: list[Any]) -> bytes:
         return request.respond(throttle_time=NO_THROTTLE, groups=tuple(groups))
 
-    return _for_each(broker, asked.group_ids, describe, failed, encode)
+    return _for_each(broker, asked.group_ids, describe, failed, encode, takes_empty=False)
 
 
 def _described_consumer(broker: Broker, request: Request, group: ConsumerGroup, operations: int) -> Any:
@@ -324,7 +328,9 @@ def _described_consumer(broker: Broker, request: Request, group: ConsumerGroup, 
 
 def _described_member(broker: Broker, request: Request, group: ConsumerGroup, member: ConsumerMember) -> Any:
     value = member.value
-    assigned = {topic_id: tuple(indexes) for topic_id, indexes in member.assigned.items()}
+    has = {topic_id: tuple(indexes) for topic_id, indexes in member.assigned.items()}
+    for topic_id, indexes in member.revoking.items():  # until it has said that it has them no more
+        has[topic_id] = (*has.get(topic_id, ()), *indexes)
     return request.make(
         "Member",
         member_id=member.member_id,
@@ -335,7 +341,7 @@ def _described_member(broker: Broker, request: Request, group: ConsumerGroup, me
         client_host=value.client_host,
         subscribed_topic_names=value.topics,
         subscribed_topic_regex=value.pattern or "",
-        assignment=_assignment(broker, request, assigned),
+        assignment=_assignment(broker, request, has),
         target_assignment=_assignment(broker, request, dict(group.targets.get(member.member_id, {}))),
         member_type=_CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
     )
