@@ -62,10 +62,12 @@ class _Lookout:
     def __init__(self, bootstrap_server: str, names: list[str] | None) -> None:
         self._bootstrap_server = bootstrap_server
         self._names = names
-        self._admin: AdminClient = open_admin(bootstrap_server)
+        self._admin: AdminClient | None = None
         self._coordinators = Coordinators(bootstrap_server)
 
     def look(self) -> list[GroupLag]:
+        if self._admin is None:
+            self._admin = open_admin(self._bootstrap_server)
         names = self._names
         if names is None:
             names = [found.group for found in list_groups(self._bootstrap_server, types=_TYPES_WITH_LAG)]
@@ -79,7 +81,9 @@ class _Lookout:
         return [GroupLag(group, _rows(group, committed[name], ends)) for name, group in groups.items()]
 
     def close(self) -> None:
+        """The next look starts anew: what is remembered of leaders may be what failed."""
         self._coordinators.close()
+        self._admin = None
 
     def _described(self, names: list[str]) -> dict[str, Group]:
         """Those that exist; of names that were asked for, all must."""

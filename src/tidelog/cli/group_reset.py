@@ -26,7 +26,6 @@ from tidelog.cli.group_target import Target, parse_target
 from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer
 from tidelog.cli.screen import print_json, print_table
 
-_OFFSET_MAX = 2**62
 _NAMED_MEMBERS_MAX = 3
 _UNKNOWN = "-"
 
@@ -46,9 +45,7 @@ def reset(
     to_current: Annotated[
         bool, typer.Option("--to-current", help="To what is committed; for --dry-run --format csv.")
     ] = False,
-    to_offset: Annotated[
-        int | None, typer.Option(min=0, max=_OFFSET_MAX, metavar="N", help="To an offset.")
-    ] = None,
+    to_offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="To an offset.")] = None,
     to_time: Annotated[
         str | None, typer.Option(metavar="TIME", help="To a time: milliseconds or ISO 8601 (UTC).")
     ] = None,
@@ -57,9 +54,7 @@ def reset(
     ] = None,
     shift_by: Annotated[
         int | None,
-        typer.Option(
-            min=-_OFFSET_MAX, max=_OFFSET_MAX, metavar="N", help="Forward by N records; back by -N."
-        ),
+        typer.Option(metavar="N", help="Forward by N records; back by -N."),
     ] = None,
     from_file: Annotated[
         Path | None,
