@@ -300,13 +300,15 @@ class ClassicGroup(Roster):
                 raise Refused(ErrorCode.inconsistent_group_protocol)
         if self.state is State.PREPARING:
             raise Refused(ErrorCode.rebalance_in_progress)
+        self._syncing.pop(member.member_id, None)
+        if not self._syncing:
+            turn.timers.stop(self._sync_timer)
         if self.state is State.STABLE:
             self._renew(turn, member)
             turn.decision.answer(ticket, self.sync_answer(member.assignment))
             return
         self.answer_sync(turn, member, SyncAnswer(ErrorCode.unknown_member_id))  # of an earlier try
         member.sync_ticket = ticket
-        self._syncing.pop(member.member_id, None)
         if self.is_leader(member):
             self._share_out(turn, sync.assignments)
 

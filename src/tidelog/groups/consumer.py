@@ -266,7 +266,8 @@ class ConsumerGroup:
 
     def _check_room(self, turn: Turn, beat: Heartbeat) -> None:
         size_max = turn.settings.number("group.consumer.max.size")
-        if len(self.members) >= size_max and beat.member_id not in self.members:
+        is_known = beat.member_id in self.members or beat.instance_id in self.static_ids
+        if len(self.members) >= size_max and not is_known:
             raise Refused(
                 ErrorCode.group_max_size_reached,
                 f"The consumer group has reached its maximum capacity of {size_max} members.",

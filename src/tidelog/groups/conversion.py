@@ -64,11 +64,8 @@ def upgrade(turn: Turn, group: ClassicGroup) -> ConsumerGroup:
             "protocol is malformed.",
         ) from None
     raised.metadata_hash = hash_of(turn, raised.subscribed_topics())
-    group.stop(turn, ErrorCode.rebalance_in_progress)
     turn.write(CLASSIC, group.group_id, None)
     turn.decision.entries += raised.entries()
-    for each in raised.members.values():
-        raised.renew(turn, each)
     return raised
 
 
@@ -182,7 +179,7 @@ def join(turn: Turn, group: ConsumerGroup, asked: Join, patterns: Patterns) -> J
     size_max = turn.settings.number("group.consumer.max.size")
     if len(group.members) >= size_max and asked.member_id not in group.members:
         return JoinAnswer(ErrorCode.group_max_size_reached, asked.member_id)
-    _check_protocols(group, asked)
+    check_protocols(group, asked)
     if asked.needs_member_id and not asked.member_id and asked.instance_id is None:
         return JoinAnswer(ErrorCode.member_id_required, member_id)
     subscription = _subscription_of(asked.protocols)
@@ -226,7 +223,7 @@ def _joining_member(turn: Turn, group: ConsumerGroup, asked: Join, member_id: st
     return static
 
 
-def _check_protocols(group: ConsumerGroup, asked: Join) -> None:
+def check_protocols(group: ConsumerGroup, asked: Join) -> None:
     """A classic member can be in only with the consumers' protocol, and one that all classic members know."""
     names = {name for name, _ in asked.protocols}
     others = [

@@ -26,7 +26,7 @@ from tidelog.groups.records import ClassicValue, group_key
 from tidelog.groups.roster import State
 from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
 from tidelog.protocol.embedded import read_subscription
-from tidelog.protocol.errors import CorruptBatch, ErrorCode, MalformedRequest
+from tidelog.protocol.errors import ErrorCode, MalformedRequest
 
 EXPIRY = "offsets expiry"
 Group = ClassicGroup | ConsumerGroup
@@ -75,7 +75,7 @@ class GroupCoordinator:
                 self._forget(group_id)
             return
         if isinstance(group, ConsumerGroup):
-            raise CorruptBatch(f"group {group_id} is of both protocols")
+            return  # a group of both protocols is the newer one
         if group is not None and entry.fact is not None:  # it has just decided that itself
             group.replay(value)
         else:
@@ -89,8 +89,6 @@ class GroupCoordinator:
         if not isinstance(group, ConsumerGroup):
             if value is None:
                 return
-            if group is not None and not group.is_empty:
-                raise CorruptBatch(f"group {fact.group_id} is of both protocols")
             group = self.groups[fact.group_id] = ConsumerGroup(fact.group_id)
         if fact.kind == records.CONSUMER and value is None:
             self._forget(fact.group_id)
@@ -181,6 +179,7 @@ class GroupCoordinator:
             return group
         if not conversion.must_downgrade(turn, group, [replaced.member_id]):
             return group
+        conversion.check_protocols(group, asked)  # so that nothing can refuse it once the group is lowered
         lowered = self.groups[group.group_id] = conversion.downgrade(turn, group, [replaced.member_id])
         return lowered
 
@@ -231,20 +230,27 @@ class GroupCoordinator:
         try:
             self._check_heartbeat(turn, beat)
             group = self._consumer_group(turn, beat)
-            if (
-                beat.epoch == consumer.LEAVE_EPOCH
-                and beat.instance_id is None
-                and beat.member_id in group.members
-            ):
+            is_leaving = beat.epoch == consumer.LEAVE_EPOCH and beat.instance_id is None
+            if is_leaving and beat.member_id in group.members:
                 self._fence(turn, group, [beat.member_id])
                 answer = HeartbeatAnswer(ErrorCode.none, None, beat.member_id, beat.epoch)
             else:
                 answer = group.heartbeat(turn, beat, self._patterns)
-                self.groups[group.group_id] = group
+                self._replace(turn, group)
         except Refused as refusal:
             turn.decision.entries.clear()
             answer = HeartbeatAnswer(refusal.code, refusal.message)
         turn.decision.answer(ticket, answer)
+
+    def _replace(self, turn: Turn, group: ConsumerGroup) -> None:
+        """A heartbeat was taken by its group, which may have been a classic one until then."""
+        former = self.groups.get(group.group_id)
+        if former is not group:
+            if isinstance(former, ClassicGroup):
+                former.stop(turn, ErrorCode.rebalance_in_progress)
+            self.groups[group.group_id] = group
+            for member in group.members.values():
+                group.renew(turn, member)
 
     def _check_heartbeat(self, turn: Turn, beat: Heartbeat) -> None:
         if beat.assignor is not None and beat.assignor not in turn.settings.words("group.consumer.assignors"):
@@ -268,19 +274,10 @@ class GroupCoordinator:
         if group is None:
             return ConsumerGroup(beat.group_id)
         if group.is_empty:
-            group.stop(turn, ErrorCode.unknown_member_id)
             if group.stored is not None:
                 turn.write(records.CLASSIC, group.group_id, None)
             return ConsumerGroup(beat.group_id)
-        size_max = turn.settings.number("group.consumer.max.size")
-        if len(group.members) >= size_max and beat.instance_id not in group.static_ids:
-            raise Refused(
-                ErrorCode.group_max_size_reached,
-                f"The consumer group has reached its maximum capacity of {size_max} members.",
-            )
-        raised = conversion.upgrade(turn, group)
-        self.groups[beat.group_id] = raised
-        return raised
+        return conversion.upgrade(turn, group)
 
     def _fence(self, turn: Turn, group: ConsumerGroup, member_ids: list[str]) -> None:
         """Remove members of a consumer group; it becomes a classic one if only such members are left."""
