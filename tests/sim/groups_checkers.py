@@ -42,31 +42,31 @@ class NoDoubleAssignment:
     def look(self, world: World) -> None:
         holders: dict[tuple[str, Spot], SimulatedMember] = {}
         for member in world.members:
-            for spot in sorted(self._held(world.node, member)):
+            for spot in sorted(held_by(world.node, member)):
                 other = holders.setdefault((member.group_id, spot), member)
                 assert other is member, (
                     f"{world.node.topic_name(spot[0])}-{spot[1]} of {member.group_id} is held by "
                     f"{other.name} in epoch {other.epoch} and by {member.name} in epoch {member.epoch}"
                 )
 
-    @staticmethod
-    def _held(node: GroupNode, member: SimulatedMember) -> set[Spot]:
-        """What a member holds with which it would be listened to now."""
-        coordinator = node.coordinator(member.group_id)
-        group = coordinator.groups.get(member.group_id) if coordinator is not None else None
-        if isinstance(group, ClassicGroup):
-            is_in = member.member_id in group.members and member.epoch == group.generation
-            return member.owned if is_in else set()
-        known = group.members.get(member.member_id) if group is not None else None
-        if known is None:
-            return set()
-        if known.epoch == member.epoch:
-            return member.owned
-        return {
-            (topic_id, index)
-            for topic_id, index in member.owned
-            if known.assigned.get(topic_id, {}).get(index, member.epoch + 1) <= member.epoch
-        }
+
+def held_by(node: GroupNode, member: SimulatedMember) -> set[Spot]:
+    """What a member holds with which it would be listened to now."""
+    coordinator = node.coordinator(member.group_id)
+    group = coordinator.groups.get(member.group_id) if coordinator is not None else None
+    if isinstance(group, ClassicGroup):
+        is_in = member.member_id in group.members and member.epoch == group.generation
+        return member.owned if is_in else set()
+    known = group.members.get(member.member_id) if group is not None else None
+    if known is None:
+        return set()
+    if known.epoch == member.epoch:
+        return member.owned
+    return {
+        (topic_id, index)
+        for topic_id, index in member.owned
+        if known.assigned.get(topic_id, {}).get(index, member.epoch + 1) <= member.epoch
+    }
 
 
 Possible = list[tuple[int | None, Call | None]]  # commits, in their order; no offset for nothing
@@ -223,9 +223,11 @@ class LateCommitRefused:
     def look(self, world: World) -> None:
         for member in world.members:
             # It is given a partition when it first holds it, not each time that it is seen with it.
-            for spot in member.owned - member.noted:
+            # One that hears late of what it once was given is not given it now.
+            held = held_by(world.node, member)
+            for spot in held - member.noted:
                 self._given[member.group_id, spot] = member.member_id
-            member.noted = set(member.owned)
+            member.noted = set(held)
         for call in self._late:
             for codes in call.answers:
                 assert ErrorCode.none not in codes, f"{call.request} was taken"

@@ -72,6 +72,7 @@ class ClassicMember(SimulatedMember):
     def _send_join(self) -> None:
         if self.protocol == EAGER:
             self.owned.clear()
+            self.noted.clear()
         owned = {}
         for topic_id, indexes in by_topic(self.owned).items():
             name = self.node.topic_name(topic_id)
@@ -195,10 +196,10 @@ class ClassicMember(SimulatedMember):
     def _share_out(self, answer: JoinAnswer) -> dict[str, bytes]:
         said = {member_id: read_subscription(metadata) for member_id, _, metadata in answer.members}
         names = sorted({name for each in said.values() for name in each.topics})
-        self._seen = self._look_at(names)
+        seen = self._seen = self._look_at(names)
         parts: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in said}
         for name in names:
-            for index in range(self._seen[name][1]):
+            for index in range(seen[name][1]):
                 self._give(name, index, said, parts)
         return {member_id: write_assignment(1, part) for member_id, part in parts.items()}
 
@@ -213,5 +214,6 @@ class ClassicMember(SimulatedMember):
             if holders[0] in load and load[holders[0]] <= load[chosen] + 1:
                 chosen = holders[0]
             if holders != [chosen]:
+                self._seen = {"": (None, -1)}  # it is nobody's for now; all join again to give it to somebody
                 return
         parts[chosen].setdefault(name, []).append(index)

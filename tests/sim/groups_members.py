@@ -91,6 +91,7 @@ class SimulatedMember:
     def drop_everything(self) -> None:
         """It is told that it is no member any more."""
         self.owned.clear()
+        self.noted.clear()
 
     def die(self) -> None:
         """The process is gone, and with it what it held."""

@@ -1,0 +1,1 @@
+"""Scripts with golden output: what is asked, step by step, and what comes of it."""
