@@ -1,0 +1,130 @@
+"""Members come and go: every record is delivered, and every partition has one owner at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.compat.conftest import NewTopic
+from tests.compat.groups.conftest import NewGroup
+from tests.compat.groups.ledger import faults, missing, owned, twice
+from tests.compat.groups.spec import (
+    AIOKAFKA,
+    ALL,
+    CONFLUENT_CONSUMER,
+    CONFLUENT_COOPERATIVE,
+    COOPERATIVE,
+    Event,
+    Spec,
+)
+from tests.compat.groups.stream import Stream, partitions_of
+from tests.soak import is_soak
+
+PARTITION_COUNT = 12
+SIZES = (4, 10, 6, 3, 1)
+ONE_BY_ONE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 6, 3, 1)
+"""Members of aiokafka that join together keep each other rebalancing for long, with Kafka's broker too."""
+ROUNDS = 10 if is_soak() else 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("spec", ALL, ids=str)
+def test_growing_to_ten_and_back_delivers_every_record_once(
+    bootstrap: str, new_topic: NewTopic, new_group: NewGroup, spec: Spec
+) -> None:
+    topic = new_topic(partitions=PARTITION_COUNT)
+    partitions, group = partitions_of(topic, PARTITION_COUNT), new_group(topic)
+    members = [group.join(spec)]
+    with Stream(bootstrap, partitions) as stream:
+        group.until_shared(members, partitions)
+        for _ in range(ROUNDS):
+            for size in ONE_BY_ONE if spec == AIOKAFKA else SIZES:
+                members += [group.join(spec) for _ in range(size - len(members))]
+                for leaver in members[size:]:
+                    leaver.start_leaving()
+                members = members[:size]
+                group.until_shared(members, partitions)
+    group.until(lambda events: not missing(events, stream.ends), "not every record came")
+    assert faults(group.events) == []
+    assert not [event for event in group.events if event.kind in ("failed", "lost")]
+    if not [event for event in group.events if event.kind == "refused"]:
+        assert twice(group.events) == []
+
+
+@pytest.mark.parametrize("spec", ALL, ids=str)
+def test_a_member_too_many_is_idle_until_somebody_leaves(
+    bootstrap: str, new_topic: NewTopic, new_group: NewGroup, spec: Spec
+) -> None:
+    topic = new_topic(partitions=2)
+    partitions, group = partitions_of(topic, 2), new_group(topic)
+    stream = Stream(bootstrap, partitions)
+    members = [group.join(spec) for _ in range(3)]
+    group.until_shared(members, partitions)
+    (spare,) = [member for member in members if not member.owned]
+    stream.write(20)
+    group.until(lambda events: not missing(events, stream.ends), "not every record came")
+    assert not spare.records()
+    leaver = next(member for member in members if member is not spare)
+    leaver.leave()
+    stayed = [member for member in members if member is not leaver]
+    group.until_shared(stayed, partitions)
+    stream.write(20)
+    group.until(lambda events: not missing(events, stream.ends), "not every record came")
+    assert spare.records()
+    assert faults(group.events) == []
+
+
+@pytest.mark.parametrize("spec", COOPERATIVE, ids=str)
+def test_a_cooperative_member_gives_up_only_what_moves(
+    bootstrap: str, new_topic: NewTopic, new_group: NewGroup, spec: Spec
+) -> None:
+    topic = new_topic(partitions=6)
+    partitions, group = partitions_of(topic, 6), new_group(topic)
+    old = [group.join(spec)]
+    group.until_shared(old, partitions)
+    old.append(group.join(spec))
+    group.until_shared(old, partitions)
+    before = owned(group.events)
+    already = len(group.events)
+    group.until_shared([*old, group.join(spec)], partitions)
+    given_up = [partition for event in group.events[already:] for partition in _given_up(event)]
+    assert len(given_up) == len(set(given_up)) == 2, "one of each: the third has two of six"
+    for member in old:
+        assert member.owned == before[member.name] - set(given_up)
+    assert faults(group.events) == []
+
+
+@pytest.mark.parametrize("spec", (CONFLUENT_COOPERATIVE, CONFLUENT_CONSUMER), ids=str)
+def test_a_cooperative_rebalance_does_not_stop_who_keeps_his_partitions(
+    bootstrap: str, new_topic: NewTopic, new_group: NewGroup, spec: Spec
+) -> None:
+    """While one member holds the rebalance up, the other goes on with what it has (kafka-python waits)."""
+    topic = new_topic(partitions=6)
+    partitions, group = partitions_of(topic, 6), new_group(topic)
+    stream = Stream(bootstrap, partitions)
+    reader, idler = group.join(spec), group.join(spec)
+    group.until_shared([reader, idler], partitions)
+    idler.ask("stall")
+    comer = group.join(spec)
+    group.until(lambda events: _gave_up(events, reader.name), "the rebalance did not reach the reader")
+    kept = reader.owned
+    assert kept
+    stream.write(60)
+    wanted = {(partition, offset) for partition in kept for offset in range(stream.ends[partition])}
+    group.until(lambda events: wanted <= set(_read(events, reader.name)), "the reader stopped reading")
+    idler.ask("go")
+    group.until_shared([reader, idler, comer], partitions)
+    group.until(lambda events: not missing(events, stream.ends), "not every record came")
+    assert faults(group.events) == []
+
+
+def _given_up(event: Event) -> tuple[tuple[str, int], ...]:
+    return event.partitions if event.kind in ("revoked", "lost") else ()
+
+
+def _gave_up(events: list[Event], member: str) -> list[Event]:
+    return [event for event in events if event.member == member and _given_up(event)]
+
+
+def _read(events: list[Event], member: str) -> list[tuple[tuple[str, int], int]]:
+    mine = [event for event in events if event.member == member and event.kind == "records"]
+    return [(place.of, place.offset) for event in mine for place in event.places]
