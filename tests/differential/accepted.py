@@ -42,6 +42,13 @@ def setting_of(difference: Difference) -> str:
     return found[1] if found else ""
 
 
+def is_of_other_coordinators(difference: Difference) -> bool:
+    told = difference.tidelog["error_code"] if isinstance(difference.tidelog, dict) else difference.tidelog
+    is_none = told in (NO_COORDINATOR, -1, "", MISSING)
+    is_asked = re.search(r"key_type=[12]\b", difference.request) is not None
+    return is_none and (is_asked or difference.scenario == "damaged")
+
+
 # Of a broker: what two of different make cannot have alike.
 OTHER_SETTINGS = frozenset(
     {
@@ -105,12 +112,43 @@ ACCEPTED: tuple[Accepted, ...] = (
     # Coordinators come with consumer groups and transactions.
     Accepted(
         r"FindCoordinator",
-        r"coordinators\[\]|error_code|node_id|host|port",
-        "There are no coordinators yet.",
+        r"(coordinators\[\]\.?)?(error_code|node_id|host|port)?",
+        "There are no coordinators of transactions and of share groups yet.",
+        is_of_other_coordinators,
+    ),
+    # Groups.
+    Accepted(
+        r"Offset(Commit|Delete)",
+        r"topics\[\]",
+        "Of a topic that was named without partitions Kafka says nothing.",
+        lambda difference: difference.kafka == MISSING and difference.tidelog["partitions"] == [],
+    ),
+    Accepted(
+        r"DescribeGroups",
+        r"groups\[\]\.members\[\]\.member_assignment",
+        "Of a group that became classic Kafka tells what members were to have, Tidelog what they have.",
+        in_scenarios("described, classic again"),
+    ),
+    Accepted(
+        r"ConsumerGroup(Describe|Heartbeat)",
+        r"member_epoch|assignment(\..*)?|groups\[\]\.(group_epoch|assignment_epoch|members\[\]\.member_epoch)",
+        "Kafka matches a pattern later, in an epoch of its own; Tidelog's first answer has its topics.",
+        in_scenarios_with("by a pattern"),
+    ),
+    Accepted(
+        r"ConsumerGroupHeartbeat",
+        r"error_code",
+        "A bad pattern of somebody who is no member: Kafka looks for the member first, Tidelog at it.",
         lambda difference: (
-            difference.tidelog in (NO_COORDINATOR, -1, "", MISSING)
-            or difference.tidelog["error_code"] == NO_COORDINATOR
+            difference.tidelog == "invalid_regular_expression"
+            and difference.kafka in ("group_id_not_found", "unknown_member_id", "fenced_member_epoch")
         ),
+    ),
+    Accepted(
+        r"ConsumerGroupHeartbeat",
+        r"member_epoch",
+        "Who subscribes to nothing raises no epoch of Kafka's.",
+        in_scenarios("a member of no topics"),
     ),
     Accepted(
         r"InitProducerId",
@@ -199,6 +237,12 @@ ACCEPTED: tuple[Accepted, ...] = (
         r"topics\[\](\..*)?",
         "Kafka says that a topic is unknown and creates it; Tidelog's answer waits until it is there.",
         in_scenarios("an unknown one, to be created"),
+    ),
+    Accepted(
+        r"DescribeLogDirs",
+        r"partitions\[\]\.partition_size",
+        "What the two have written of the same groups, and how it is laid out in batches, is their own.",
+        is_internal,
     ),
     # Settings.
     Accepted(

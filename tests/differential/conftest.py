@@ -26,6 +26,7 @@ SETTINGS = KAFKA_SETTINGS | {
     "num.partitions": "2",
     "offsets.topic.num.partitions": "1",
     "transaction.state.log.num.partitions": "1",
+    "group.consumer.assignment.interval.ms": "0",  # what a heartbeat changes, the next one tells
 }
 SAMPLE_SEED = 1
 

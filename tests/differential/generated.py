@@ -22,6 +22,7 @@ from tests.differential.world import COMPACTED, ORDERS, SCRATCH, SMALL, START_MS
 
 PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 0, 1, 3, 19, 20, 21
 ALTER_CONFIGS, ALTER_REPLICA_LOG_DIRS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 33, 34, 37, 44
+OFFSET_COMMIT, JOIN_GROUP, DESCRIBE_GROUPS, OFFSET_DELETE, CONSUMER_HEARTBEAT = 8, 11, 15, 47, 68
 REASSIGN, ALTER_SCRAM, UPDATE_FEATURES, DESCRIBE_TOPIC_PARTITIONS = 45, 51, 57, 75
 
 KNOWN = (ORDERS, SMALL, COMPACTED)
@@ -79,6 +80,13 @@ POOLS: dict[str, Pool] = {
     "replicas": (1, 7, -1),
     "iterations": (4_096, 16_384, 4_095, 0),
     "salt": (b"salt", b""),
+    "group_id": ("drawn-a", "drawn-b", ""),
+    "group_ids": ("drawn-a", "drawn-b", ""),
+    "groups_names": ("drawn-a", "drawn-b", ""),
+    "session_timeout": (milliseconds(0), milliseconds(10_000), milliseconds(-1)),
+    "rebalance_timeout": (milliseconds(60_000), milliseconds(-1)),
+    "retention_time": (milliseconds(-1), milliseconds(10**9)),
+    "subscribed_topic_regex": (None, "", "(", "x.*"),
     "salted_password": (b"p" * 32, b""),
 }
 # What it may hold in one API.
@@ -92,6 +100,10 @@ API_POOLS: dict[tuple[int, str], Pool] = {
     (DELETE_TOPICS, "topic_names"): (*MADE, "absent", *STRANGE),
     (DELETE_TOPICS, "topic_id"): (None, NOBODY),
     (DELETE_RECORDS, "name"): (SCRATCH, "absent", "a b"),
+    (DESCRIBE_GROUPS, "groups"): ("drawn-a", "drawn-b", ""),
+    (JOIN_GROUP, "member_id"): ("nobody", "x"),  # who joins waits for others
+    (CONSUMER_HEARTBEAT, "member_id"): ("nobody", "x"),
+    (CONSUMER_HEARTBEAT, "member_epoch"): (1, -1, -2, -3, 99),  # who joins has partitions of its own choice
     (ALTER_CONFIGS, "resource_type"): (2, 4, 8, 16, 32, 99),
     (REASSIGN, "name"): ("absent", "a b", ""),
     (DESCRIBE_TOPIC_PARTITIONS, "topic_name"): (*KNOWN, "absent"),
@@ -102,7 +114,7 @@ PART_POOLS: dict[tuple[str, str], Pool] = {
     (part, "name"): SETTINGS for part in ("AlterableConfig", "CreatableTopicConfig")
 }
 # Where one of the two brokers would act on each of two entries, and the other on one of them.
-UNIQUE_APIS = (PRODUCE, FETCH, ALTER_CONFIGS, DELETE_RECORDS, ALTER_SCRAM)
+UNIQUE_APIS = (PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_DELETE, ALTER_CONFIGS, DELETE_RECORDS, ALTER_SCRAM)
 
 
 def requests(api_key: int, version: int) -> st.SearchStrategy[Any]:

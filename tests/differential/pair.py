@@ -1,8 +1,8 @@
 """Kafka and Tidelog as one: what is asked of one is asked of the other, in the same bytes.
 
-Some bytes cannot be the same, because each broker made them up: ids of topics and of fetch sessions, the
-path of a log directory. A request has the suite's own value there, of the same length, and each broker gets
-it replaced by its own.
+Some bytes cannot be the same, because each broker made them up: ids of topics, of fetch sessions and of
+members of groups, the path of a log directory. A request has the suite's own value there, of the same
+length, and each broker gets it replaced by its own.
 
 **Invariant:** a difference that no row of `accepted.ACCEPTED` covers is kept, and `verdict` fails by it.
 """
@@ -39,7 +39,7 @@ class Pair:
         self.tidelog = tidelog
         canonical = directories[kafka.name]
         self.names = {
-            side.name: Names(side.port, {}, directories[side.name], canonical, {})
+            side.name: Names(side.port, {}, directories[side.name], canonical, {}, {})
             for side in (kafka, tidelog)
         }
         self.differences: list[Difference] = []
@@ -99,6 +99,8 @@ class Pair:
             frame = frame.replace(canonical.bytes, own.bytes)
         for own_id, canonical_id in names.session_ids.items():
             frame = frame.replace(canonical_id.to_bytes(4, "big"), own_id.to_bytes(4, "big"))
+        for own_member, canonical_member in names.members.items():
+            frame = frame.replace(canonical_member.encode(), own_member.encode())
         return frame.replace(names.canonical_directory, names.directory)
 
     def ask_until_same(self, scenario: str, api_key: int, version: int, entity: Any) -> None:
@@ -180,6 +182,12 @@ class Pair:
         """A fetch session that both have opened, under the id it has in requests."""
         self.names["kafka"].session_ids[kafka] = canonical
         self.names["tidelog"].session_ids[tidelog] = canonical
+
+    def know_member(self, canonical: str, kafka: str, tidelog: str) -> None:
+        """A member of a group that both have given an id, under the id it has in requests."""
+        assert len(canonical) == len(kafka) == len(tidelog), (canonical, kafka, tidelog)
+        self.names["kafka"].members[kafka] = canonical
+        self.names["tidelog"].members[tidelog] = canonical
 
     def settle(self, name: str, partitions: int | None = None) -> None:
         """Wait until both lead every partition of the topic, and learn its ids; Kafka takes a moment."""

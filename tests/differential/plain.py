@@ -1,14 +1,15 @@
 """Answers as plain nested data, with what must differ between two brokers taken out of it.
 
-What is taken out: ports, cluster ids, ids of topics and sessions, paths, the broker's clock, free space,
-how long a client is throttled, and the wording of messages (that there is one, is compared). Entries of
-arrays are put in the order of their keys: Kafka's own is that of its hash maps.
+What is taken out: ports, cluster ids, ids of topics, sessions and members, paths, the broker's clock, free
+space, how long a client is throttled, and the wording of messages (that there is one, is compared). Entries
+of arrays are put in the order of their keys: Kafka's own is that of its hash maps.
 
 **Invariant:** whatever is not named here is compared as it came.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
@@ -24,6 +25,9 @@ from tests.differential.sides import Reply, Silence
 
 FETCH, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_LOG_DIRS = 1, 18, 22, 35
 SOMETHING = "(something)"
+# The end of an id that a coordinator has given to a member, or all of it.
+_MADE_UP = re.compile(r"(?<=-)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_SHORT_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 @dataclass
@@ -35,6 +39,7 @@ class Names:
     directory: bytes
     canonical_directory: bytes
     session_ids: dict[int, int]
+    members: dict[str, str]  # its id of a member of a group -> the id it has in requests
 
 
 class Undecodable(Exception):
@@ -93,6 +98,7 @@ def _plain(value: Any, api_key: int, names: Names) -> Any:
     if isinstance(value, UUID):
         return str(value if value == NOBODY else names.topics.get(value, SOMETHING))
     if isinstance(value, str):
+        value = names.members.get(value) or _MADE_UP.sub(SOMETHING, value)
         return value.replace(names.directory.decode(), names.canonical_directory.decode())
     return value
 
@@ -119,12 +125,25 @@ def _session(value: Any, names: Names) -> Any:
     return names.session_ids.get(value, SOMETHING if value else 0)
 
 
+def _member(value: Any, names: Names) -> Any:
+    is_short = isinstance(value, str) and _SHORT_ID.fullmatch(value) and value not in names.members
+    return SOMETHING if is_short else value
+
+
+def _sorted(value: Any, _: Names) -> Any:
+    """A set that is told as a list."""
+    return value if value is None else tuple(sorted(value))
+
+
 _EVERYWHERE: Mapping[str, Normalise] = {
     "error_message": _presence,
     "batch_index_error_message": _presence,
     "documentation": _presence,
     "cluster_id": _presence,
     "port": _port,
+    "member_id": _member,
+    "leader": _member,
+    "subscribed_topic_names": _sorted,
     "log_append_time": _presence,
     "finalized_features_epoch": _sign,
     "total_bytes": _sign,
@@ -142,6 +161,8 @@ def _field(api_key: int, name: str, value: Any, names: Names) -> Any:
 
 
 KEYS = (
+    "group_id",
+    "member_id",
     "resource_type",
     "resource_name",
     "name",

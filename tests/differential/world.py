@@ -13,6 +13,7 @@ from tests.differential.pair import Pair
 from tidelog.protocol.records import build_batch
 
 PRODUCE, PRODUCE_VERSION = 0, 13
+FIND_COORDINATOR, HEARTBEAT, UNKNOWN_MEMBER_ID = 10, 12, 25
 INIT_PRODUCER_ID, INCREMENTAL_ALTER_CONFIGS, UPDATE_FEATURES = 22, 44, 57
 DAY_MS = 24 * 60 * 60 * 1_000
 # Of the records that both brokers hold; not to be cleaned away by retention, nor in the future.
@@ -65,6 +66,7 @@ def batch(
 def build_world(pair: Pair) -> None:
     _settle_kafka(pair)
     pair.wait_until("Kafka has producer ids to give", partial(_gives_producer_ids, pair))
+    pair.wait_until("both coordinate groups", partial(_coordinate_groups, pair))
     for name, (partitions, config) in TOPICS.items():
         pair.create_topic(name, partitions, **config)
     append(pair, ORDERS, 0, batch(3), batch(2, timestamp=START_MS + 10_000, codec=1))
@@ -93,6 +95,15 @@ def _settle_kafka(pair: Pair) -> None:
 def _gives_producer_ids(pair: Pair) -> bool:
     asked = {"transactional_id": None, "transaction_timeout": milliseconds(60_000)}
     return bool(pair.ask_one(pair.kafka, INIT_PRODUCER_ID, 0, **asked).error_code == 0)
+
+
+def _coordinate_groups(pair: Pair) -> bool:
+    """Their topics of groups are made, and loaded; Kafka takes a moment."""
+    answers = []
+    for side in (pair.kafka, pair.tidelog):
+        pair.ask_one(side, FIND_COORDINATOR, 0, key="group")
+        answers.append(pair.ask_one(side, HEARTBEAT, 4, group_id="group", member_id="nobody"))
+    return all(answer.error_code == UNKNOWN_MEMBER_ID for answer in answers)
 
 
 def append(pair: Pair, topic: str, index: int, *batches: bytearray) -> None:

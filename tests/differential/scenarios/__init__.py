@@ -8,7 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tests.differential.case import Case
-from tests.differential.scenarios import cluster, cluster_wide, configs, offsets, partitions, records, topics
+from tests.differential.scenarios import (
+    classic_groups,
+    cluster,
+    cluster_wide,
+    configs,
+    consumer_groups,
+    group_admin,
+    group_offsets,
+    offsets,
+    partitions,
+    records,
+    topics,
+)
 
 Scenario = Callable[[Case], None]
 
@@ -17,7 +29,15 @@ SCENARIOS: dict[int, Scenario] = {
     1: records.fetch,
     2: offsets.list_offsets,
     3: cluster.metadata,
-    10: cluster.find_coordinator,
+    8: group_offsets.offset_commit,
+    9: group_offsets.offset_fetch,
+    10: group_admin.find_coordinator,
+    11: classic_groups.join_group,
+    12: classic_groups.heartbeat,
+    13: classic_groups.leave_group,
+    14: classic_groups.sync_group,
+    15: group_admin.describe_groups,
+    16: group_admin.list_groups,
     18: cluster.api_versions,
     19: topics.create_topics,
     20: topics.delete_topics,
@@ -32,16 +52,20 @@ SCENARIOS: dict[int, Scenario] = {
     34: partitions.alter_replica_log_dirs,
     35: partitions.describe_log_dirs,
     37: partitions.create_partitions,
+    42: group_admin.delete_groups,
     43: partitions.elect_leaders,
     44: configs.incremental_alter_configs,
     45: partitions.alter_partition_reassignments,
     46: partitions.list_partition_reassignments,
+    47: group_offsets.offset_delete,
     48: cluster_wide.describe_client_quotas,
     50: cluster_wide.describe_scram,
     51: cluster_wide.alter_scram,
     57: cluster_wide.update_features,
     60: cluster_wide.describe_cluster,
     61: partitions.describe_producers,
+    68: consumer_groups.consumer_group_heartbeat,
+    69: consumer_groups.consumer_group_describe,
     74: configs.list_config_resources,
     75: partitions.describe_topic_partitions,
 }

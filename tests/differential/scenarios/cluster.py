@@ -59,17 +59,6 @@ def _metadata_by_id(case: Case) -> None:
     ask("an unknown name and an id", ("absent", topic_id(ORDERS)))
 
 
-def find_coordinator(case: Case) -> None:
-    for key_type in (0, 1, 2, 3, -1):
-        for key in ("group", ""):
-            values = {"key": key, "key_type": key_type, "coordinator_keys": (key,)}
-            case.ask(f"{key!r} of type {key_type}", **values)
-    if case.version >= 4:
-        case.ask("no keys", key_type=0, coordinator_keys=())
-        case.ask("two keys", key_type=0, coordinator_keys=("a", "b"))
-        case.ask("the same key twice", key_type=0, coordinator_keys=("a", "a"))
-
-
 def api_versions(case: Case) -> None:
     for name, software in (("client", "1.0"), ("", ""), ("a b", "1"), ("-x", "1"), ("client", "1/2")):
         case.ask(f"{name!r} {software!r}", client_software_name=name, client_software_version=software)
