@@ -77,6 +77,7 @@ PATTERN_MEMORY_MAX = 1 * MIB
 # Groups
 PATTERNS_KEPT_MAX = 1_000  # whose topics are remembered
 GROUP_ID_LENGTH_MAX = 2**15 - 1  # what a record's key has room for
+GROUP_PROTOCOLS_MAX = 100  # that one member may know
 JOURNAL_SLICE_SIZE = 256 * KIB  # read, or written anew, in one go
 JOURNAL_ENTRIES_APPLIED = 2_000  # in one go
 JOURNAL_BATCH_SIZE = 512 * KIB  # beyond which what is decided together is written in several batches

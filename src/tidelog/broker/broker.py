@@ -321,7 +321,7 @@ class Broker:
             self.coordinators.resign(partition)
         self.partitions.forget(topic)
         self.checkpoints.forget([topic.name])
-        self.coordinators.on_topics_deleted()
+        self.coordinators.on_topic_deleted(topic.name, topic.topic_id)
 
     def remove_later(self, directory: Directory, name: str, delay_ms: int) -> None:
         self.effects.append(Removal(directory, [name], self.uptime_ms + delay_ms))

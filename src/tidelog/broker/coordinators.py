@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.base.config import group_number
 from tidelog.base.decision import Ticket
 from tidelog.base.events import error, info
+from tidelog.base.limits import GROUP_ID_LENGTH_MAX
 from tidelog.broker.waiting import Parked
 from tidelog.cluster.image import GROUP_CONFIG, Image
 from tidelog.cluster.placement import place
@@ -24,7 +25,7 @@ from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.groups.patterns import Patterns
-from tidelog.groups.records import read_key
+from tidelog.groups.records import NO_ID, read_key
 from tidelog.groups.turn import Turn
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
@@ -142,11 +143,15 @@ class Coordinators:
 
     def partition_of(self, group_id: str) -> Partition | None:
         """The partition that keeps a group, by Kafka's rule."""
+        if len(group_id) > GROUP_ID_LENGTH_MAX:
+            return None
         partitions = self._broker.partitions.of(GROUPS_TOPIC)
         return partitions[_java_hash(group_id) % len(partitions)] if partitions else None
 
     def find(self, group_id: str) -> Shard | ErrorCode:
         """The shard that serves a group now, or why there is none."""
+        if len(group_id) > GROUP_ID_LENGTH_MAX:
+            return ErrorCode.invalid_group_id
         partition = self.partition_of(group_id)
         shard = self._shards.get(partition) if partition is not None else None
         if shard is None:
@@ -203,7 +208,7 @@ class Coordinators:
             self._load(shard)
             self._load(shard)
         else:
-            self._busy.append(shard)
+            self._enqueue(shard)
 
     def resign(self, partition: Partition) -> None:
         """The partition is not led here any more: its groups are forgotten, who waits is told."""
@@ -224,7 +229,12 @@ class Coordinators:
 
     def run(self, shard: Shard, command: Command) -> None:
         turn = self._turn(shard)
-        command(shard.coordinator, turn)
+        try:
+            command(shard.coordinator, turn)
+        except Exception as bug:  # half a decision is none: back to what the journal has
+            self._reload(shard, repr(bug))
+            _fail(turn.decision.answers, ErrorCode.unknown_server_error)
+            raise
         self._carry_out(shard, turn)
 
     def _turn(self, shard: Shard) -> Turn:
@@ -251,6 +261,8 @@ class Coordinators:
             except OSError as failure:
                 _fail(decision.answers, ErrorCode.coordinator_not_available)
                 self._broker.fail_directory(partition.directory, failure)
+                if self._serves(shard):  # too many open files, and the directory is well
+                    self._reload(shard, str(failure))
                 return
             if partition.is_flush_wanted:
                 self._broker.maybe_flush(partition)
@@ -260,6 +272,9 @@ class Coordinators:
                 _give(decision.answers)
             else:
                 shard.uncommitted.append((end_offset, decision.answers))
+
+    def _serves(self, shard: Shard) -> bool:
+        return self._shards.get(shard.partition) is shard
 
     def _reload(self, shard: Shard, reason: str) -> None:
         """What was decided cannot be kept: go back to what the journal has."""
@@ -285,17 +300,20 @@ class Coordinators:
                 return
             self._broker.checkpoints.want()
 
-    def on_topics_deleted(self) -> None:
+    def on_topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Whoever makes a topic of that name again does not begin where others were in the old one."""
-        topics = self._topics
 
-        def is_gone(name: str, topic_id: bytes) -> bool:
-            known = topics.id_of(name)
-            return known is None or (any(topic_id) and topic_id != known)
+        def is_gone(committed_name: str, committed_id: bytes) -> bool:
+            return committed_name == name and committed_id in (topic_id, NO_ID)
 
         for shard in list(self._shards.values()):
             if shard.journal.is_loaded and len(shard.coordinator.offsets):
                 self.run(shard, lambda coordinator, turn: coordinator.delete_topics(turn, is_gone))
+
+    def _is_of_another(self, name: str, topic_id: bytes) -> bool:
+        """Whether an offset was committed for a topic of that name before the one there is now."""
+        known = self._topics.id_of(name)
+        return known is not None and topic_id not in (known, NO_ID)
 
     # Time and background work.
 
@@ -303,13 +321,15 @@ class Coordinators:
         for shard in list(self._shards.values()):
             timers = shard.coordinator.timers
             while timers.next_ms is not None and timers.next_ms <= self._broker.uptime_ms:
-                if self._shards.get(shard.partition) is not shard:
+                self.run(shard, GroupCoordinator.tick)
+                if not self._serves(shard):
                     break
-                turn = self._turn(shard)
-                shard.coordinator.tick(turn)
-                self._carry_out(shard, turn)
-            if shard.journal.is_loaded and shard.journal.is_long and shard not in self._busy:
-                self._busy.append(shard)
+            if self._serves(shard) and shard.journal.is_loaded and shard.journal.is_long:
+                self._enqueue(shard)
+
+    def _enqueue(self, shard: Shard) -> None:
+        if shard not in self._busy:
+            self._busy.append(shard)
 
     @property
     def has_work(self) -> bool:
@@ -325,13 +345,18 @@ class Coordinators:
 
     def _load(self, shard: Shard) -> None:
         journal = shard.journal
-        journal.load()
+        try:
+            journal.load()
+        except OSError as failure:  # tried again at the next piece, unless the directory is lost with it
+            self._broker.fail_directory(shard.partition.directory, failure)
+            return
         if journal.failure is not None:
             self._broker.events.append(error("groups not loaded", reason=journal.failure))
         elif journal.is_loaded:
             self._note_undecided(shard)
-            turn = self._turn(shard)
-            shard.coordinator.resume(turn)
+            self.run(shard, GroupCoordinator.resume)
+            if len(shard.coordinator.offsets):
+                self.run(shard, lambda groups, turn: groups.delete_topics(turn, self._is_of_another))
             if shard.coordinator.groups:
                 self._broker.events.append(
                     info(
@@ -359,6 +384,7 @@ class Coordinators:
         try:
             shard.journal.write_anew(self._broker.now_ms)
         except OSError as failure:
+            self._busy.remove(shard)
             self._broker.fail_directory(shard.partition.directory, failure)
             return
         self._broker.waiting.on_moved(shard.partition)
@@ -379,7 +405,7 @@ def _fail(answers: list[tuple[Ticket, Any]], code: ErrorCode) -> None:
         ticket.fail(code)
 
 
-@lru_cache(maxsize=10_000)
+@lru_cache(maxsize=1_000)
 def _java_hash(text: str) -> int:
     """`String.hashCode` without its sign, which is how Kafka finds the partition of a group."""
     raw = text.encode("utf-16-be", "surrogatepass")

@@ -321,7 +321,7 @@ class Partitions:
     def remove_expired(self, partition: Partition, now_ms: int) -> list[str]:
         if partition.role is not Role.LEADER:
             return []
-        return remove_expired(partition.log, partition.high_watermark, now_ms)
+        return remove_expired(partition.log, partition.high_watermark, now_ms, partition.is_internal)
 
     def expire_producers(self, now_ms: int) -> None:
         for partition in self.all():

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelog.base.decision import Ticket
+from tidelog.base.limits import GROUP_PROTOCOLS_MAX
 from tidelog.groups.classic_member import (
     SESSION,
     Join,
@@ -32,7 +33,7 @@ from tidelog.groups.classic_member import (
     Sync,
     SyncAnswer,
     choose_protocol,
-    is_shared,
+    shared_names,
 )
 from tidelog.groups.records import CLASSIC
 from tidelog.groups.roster import Roster, State
@@ -40,6 +41,7 @@ from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
 from tidelog.protocol.errors import ErrorCode
 
 JOIN, SYNC, PENDING = "classic join", "classic sync", "classic pending"
+NAME_LENGTH_MAX = 1_000  # of what a member id begins with
 NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1_000  # for one that waits for its first rebalance
 
 
@@ -104,23 +106,24 @@ class ClassicGroup(Roster):
         return member is not None or len(self.members) < size_max
 
     def _check_protocols(self, join: Join) -> None:
-        is_fit = bool(join.protocol_type) and bool(join.protocols)
+        is_fit = bool(join.protocol_type) and 0 < len(join.protocols) <= GROUP_PROTOCOLS_MAX
         if is_fit and self.state is not State.EMPTY:
             others = [member for member in self.members.values() if member.member_id != join.member_id]
-            is_known = not others or any(is_shared(name, others) for name, _ in join.protocols)
+            shared = shared_names(others)
+            is_known = not others or any(name in shared for name, _ in join.protocols)
             is_fit = join.protocol_type == self.protocol_type and is_known
         if not is_fit:
             raise Refused(ErrorCode.inconsistent_group_protocol)
 
     def _join_new(self, turn: Turn, join: Join, ticket: Ticket) -> None:
         if join.instance_id is not None:
-            member_id = f"{join.instance_id}-{turn.new_uuid()}"
+            member_id = f"{join.instance_id[:NAME_LENGTH_MAX]}-{turn.new_uuid()}"
             if join.instance_id in self.static_ids:
                 self._replace_static(turn, join, member_id, ticket)
             else:
                 self._add(turn, join, member_id, ticket)
             return
-        member_id = f"{join.client_id}-{turn.new_uuid()}"
+        member_id = f"{join.client_id[:NAME_LENGTH_MAX]}-{turn.new_uuid()}"
         if join.needs_member_id:
             timer = self.pending[member_id] = GroupTimer(Alarm(PENDING, self.group_id, member_id))
             turn.set_timer(timer, join.session_timeout_ms)

@@ -128,19 +128,18 @@ def restore_member(group_id: str, protocol_name: str | None, stored: ClassicMemb
     return member
 
 
-def is_shared(name: str, members: Collection[Member]) -> bool:
-    return all(any(name == own for own, _ in member.protocols) for member in members)
+def shared_names(members: Collection[Member]) -> frozenset[str]:
+    """The protocols that all of them know."""
+    names = [frozenset(name for name, _ in member.protocols) for member in members]
+    return names[0].intersection(*names[1:]) if names else frozenset()
 
 
 def choose_protocol(members: Collection[Member]) -> str | None:
     """The protocol that most members like best among those that all know."""
+    shared = shared_names(members)
     votes: dict[str, int] = {}
-    shared: dict[str, bool] = {}
     for member in members:
-        for name, _ in member.protocols:
-            if name not in shared:
-                shared[name] = is_shared(name, members)
-            if shared[name]:
-                votes[name] = votes.get(name, 0) + 1
-                break
+        liked = next((name for name, _ in member.protocols if name in shared), None)
+        if liked is not None:
+            votes[liked] = votes.get(liked, 0) + 1
     return max(votes, key=lambda name: votes[name]) if votes else None

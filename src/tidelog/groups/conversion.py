@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from tidelog.base.limits import GROUP_PROTOCOLS_MAX
 from tidelog.groups import consumer
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Member, Protocols, Sync, SyncAnswer
@@ -232,7 +233,8 @@ def check_protocols(group: ConsumerGroup, asked: Join) -> None:
         if member.value.classic is not None and member.member_id != asked.member_id
     ]
     is_shared = not others or bool(names.intersection(*others))
-    if asked.protocol_type != CONSUMER_TYPE or not asked.protocols or not is_shared:
+    is_bounded = 0 < len(asked.protocols) <= GROUP_PROTOCOLS_MAX
+    if asked.protocol_type != CONSUMER_TYPE or not is_bounded or not is_shared:
         raise Refused(ErrorCode.inconsistent_group_protocol)
 
 

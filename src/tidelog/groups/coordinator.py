@@ -374,28 +374,27 @@ class GroupCoordinator:
         """Whether members of the group consume the topic, as far as the coordinator can tell."""
         if isinstance(group, ConsumerGroup):
             return topic in group.subscribed_topics()
-        if not group.uses_consumer_protocol or group.state is not State.STABLE:
-            return bool(group.members) and not group.uses_consumer_protocol
+        if not group.uses_consumer_protocol:
+            return not group.is_empty
         return any(topic in _topics_of(member) for member in group.members.values())
 
     # Time.
 
-    def tick(self, turn: Turn) -> bool:
-        """Let the next of what is due happen; whether there was something."""
+    def tick(self, turn: Turn) -> None:
+        """Let the next of what is due happen."""
         alarm = self.timers.pop_due(turn.uptime_ms)
         if alarm is None:
-            return False
+            return
         if alarm.kind == EXPIRY:
             self._expire(turn)
             self._await_expiry(turn)
-            return True
+            return
         group = self.groups.get(alarm.group_id)
         if isinstance(group, ClassicGroup):
             group.on_alarm(turn, alarm)
             self._maybe_forget(group)
         elif group is not None and alarm.member_id in group.members:
             self._fence(turn, group, [alarm.member_id])
-        return True
 
     def _await_expiry(self, turn: Turn) -> None:
         turn.set_timer(self._expiry, turn.settings.number("offsets.retention.check.interval.ms"))

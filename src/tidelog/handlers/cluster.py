@@ -8,6 +8,7 @@ from typing import Any
 
 from tidelog.base.limits import AUTO_CREATED_TOPICS_MAX
 from tidelog.broker.broker import Broker
+from tidelog.broker.coordinators import GROUPS_TOPIC
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place
 from tidelog.cluster.store import Outcome
@@ -124,10 +125,13 @@ def _create_then_answer(
         replicas = min(broker.settings.number("default.replication.factor"), len(broker.image.brokers))
         assignment = place(count, replicas, list(broker.image.brokers), broker.node_id)
 
-        def then(_: Outcome, name: str = name) -> None:
+        def then(_: Outcome | None = None, name: str = name) -> None:
             on_outcome(name)
 
-        broker.create_topic(name, {}, assignment, then)
+        if name == GROUPS_TOPIC:
+            broker.coordinators.create_topic(then)
+        else:
+            broker.create_topic(name, {}, assignment, then)
     return parked
 
 

@@ -99,6 +99,9 @@ def _grow(
 
 def _added(broker: Broker, topic: TopicFacts, asked: Any) -> list[list[int]] | Problem:
     """The replicas of the partitions to add."""
+    if is_internal(topic.name):  # what it keeps is found by the number of partitions
+        reason = f"The topic {topic.name} is internal; it keeps its partitions."
+        return Problem(ErrorCode.invalid_topic_exception, reason)
     present = len(topic.partitions)
     count = asked.count - present
     if count == 0:

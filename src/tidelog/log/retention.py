@@ -9,12 +9,14 @@ from tidelog.log.log import Log
 from tidelog.log.segment import Segment
 
 
-def remove_expired(log: Log, high_watermark: int, now_ms: int) -> list[str]:
-    """Take expired segments out of the log; the renamed files, for the shell to remove."""
+def remove_expired(log: Log, high_watermark: int, now_ms: int, is_journal: bool = False) -> list[str]:
+    """Take expired segments out of the log; the renamed files, for the shell to remove. What a journal still
+    needs only its state machine knows."""
+    has_limits = log.settings.is_deleted and not is_journal
     count = max(
         _count_below_start(log),
-        _count_by_age(log, now_ms) if log.settings.is_deleted else 0,
-        _count_by_size(log) if log.settings.is_deleted else 0,
+        _count_by_age(log, now_ms) if has_limits else 0,
+        _count_by_size(log) if has_limits else 0,
     )
     while count and _end_of(log, count - 1) > high_watermark:
         count -= 1

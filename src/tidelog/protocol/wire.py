@@ -29,6 +29,9 @@ _NAMES_CACHED_MAX = 20_000
 _names: dict[bytes, str] = {}
 
 
+TEXT_SIZE_MAX = 2**15 - 1  # whatever its length is written with, as in Kafka
+
+
 def ends_early(what: str) -> MalformedRequest:
     return MalformedRequest(f"{what}: the request ends in the middle of it")
 
@@ -133,6 +136,8 @@ def read_compact_string(data: Buffer, position: int, what: str) -> tuple[str, in
 
 
 def _read_text(data: Buffer, position: int, size: int, what: str) -> tuple[str, int]:
+    if size > TEXT_SIZE_MAX:
+        raise MalformedRequest(f"{what}: {size} bytes; a text has {TEXT_SIZE_MAX} at most")
     raw, end = read_bytes(data, position, size, what)
     return decode_text(raw, what), end
 

@@ -75,13 +75,14 @@ class Journal:
     # Loading.
 
     def load(self) -> None:
-        """Read or apply the next slice; `is_loaded`, or `failure`, when there is no more."""
+        """Read or apply the next slice; `is_loaded`, or `failure`, when there is no more. OSError if the disk
+        failed."""
         try:
             if self._unapplied is None:
                 self._read()
             else:
                 self._apply(self._unapplied)
-        except (CorruptBatch, OSError) as problem:
+        except CorruptBatch as problem:
             partition = self.partition
             self.failure = f"{partition.topic}-{partition.index} at offset {self._next_offset}: {problem}"
 
@@ -210,9 +211,16 @@ class Journal:
         if self._pieces is None:
             self._pieces = self.machine.stored()
             self._anew_offset = self.partition.log.end_offset
+        try:
+            self._write_pieces(self._pieces, now_ms)
+        except BaseException:
+            self._pieces = None  # a piece is missing: all of it once more, another time
+            raise
+
+    def _write_pieces(self, pieces: Iterator[list[Entry]], now_ms: int) -> None:
         size = 0
         while size < JOURNAL_SLICE_SIZE:
-            piece = next(self._pieces, None)
+            piece = next(pieces, None)
             if piece is None:
                 self._pieces = None
                 self._anew_end_offset = self.partition.log.end_offset
