@@ -37,7 +37,15 @@ class Leave(NamedTuple):
     leaving: list[Leaving]
 
 
-Request = Join | Sync | Beat | Leave | Heartbeat | CommitAsk
+class Fetch(NamedTuple):
+    """An OffsetFetch of one partition, answered with its offset; None if there is none."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+
+Request = Fetch | Join | Sync | Beat | Leave | Heartbeat | CommitAsk
 
 
 class Call:
@@ -87,6 +95,8 @@ def refusal(request: Request, code: ErrorCode) -> Any:
             return HeartbeatAnswer(code)
         case CommitAsk():
             return [code] * len(request.commits)
+        case Fetch():
+            return code
 
 
 def carry_out(groups: GroupCoordinator, turn: Turn, request: Request, ticket: Ticket) -> None:
@@ -103,6 +113,9 @@ def carry_out(groups: GroupCoordinator, turn: Turn, request: Request, ticket: Ti
             groups.consumer_heartbeat(turn, request, ticket)
         case CommitAsk():
             groups.commit(turn, request, ticket)
+        case Fetch():
+            found = groups.offsets.of(request.group_id).get((request.topic, request.partition))
+            turn.decision.answer(ticket, found.offset if found is not None else None)
 
 
 class GroupNode(BrokerOnDisk):

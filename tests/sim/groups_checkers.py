@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from tests.sim.groups import Call, GroupNode
+from tests.sim.groups import Call, Fetch, GroupNode
 from tests.sim.groups_members import ModernMember, SimulatedMember, Spot
 from tidelog.broker.coordinators import Shard
 from tidelog.groups.classic import ClassicGroup
@@ -76,6 +76,8 @@ class CommittedOffsetNeverGoesBack:
     def __init__(self) -> None:
         # By group, topic and partition: what may be kept.
         self._possible: dict[tuple[str, str, int], Possible] = {}
+        self._deleted: list[tuple[tuple[str, str, int], Possible]] = []  # not on disk yet
+        self._fetches: list[Call] = []
 
     def on_commit(self, call: Call) -> None:
         asked = call.request
@@ -84,14 +86,38 @@ class CommittedOffsetNeverGoesBack:
             place = asked.group_id, commit.topic, commit.partition
             self._possible.setdefault(place, [(None, None)]).append((commit.offset, call))
 
+    def on_fetch(self, call: Call) -> None:
+        """What somebody is told is there to stay, as if it had been acknowledged."""
+        self._fetches.append(call)
+
+    def _look_at_fetches(self) -> None:
+        for call in self._fetches:
+            asked = call.request
+            assert isinstance(asked, Fetch)
+            possible = self._possible.get((asked.group_id, asked.topic, asked.partition), [])
+            values = [value for value, _ in possible]
+            for told in call.answers:
+                if not isinstance(told, ErrorCode) and told in values:
+                    del possible[: values.index(told)]
+                    possible[0] = told, None
+        self._fetches = [call for call in self._fetches if not call.is_over]
+
     def on_topic_deleted(self, name: str) -> None:
-        """The deletion is as durable as a commit that was not acknowledged."""
+        """Nothing of the topic is left."""
+        self._fetches = [call for call in self._fetches if getattr(call.request, "topic", name) != name]
         for place, possible in self._possible.items():
             if place[1] == name:
-                del possible[1:]
-                possible[0] = None, None
+                self._deleted.append((place, list(possible)))
+                possible[:] = [(None, None)]
+
+    def on_crash(self) -> None:
+        """Nobody was told that a topic's offsets are gone: where that was not on disk, they may be back."""
+        for place, former in self._deleted:
+            self._possible[place][:0] = former
+        self._deleted.clear()
 
     def look(self, world: World) -> None:
+        self._look_at_fetches()
         for (group_id, topic, index), possible in self._possible.items():
             coordinator = world.node.coordinator(group_id)
             if coordinator is None:
@@ -104,8 +130,10 @@ class CommittedOffsetNeverGoesBack:
             )
             shard = world.node.broker.coordinators.find(group_id)
             assert isinstance(shard, Shard)
-            is_quiet = all(call is None or call.is_over for _, call in possible)
-            if is_quiet and shard.journal.is_committed(shard.partition.log.end_offset):
+            if not shard.journal.is_committed(shard.partition.log.end_offset):
+                continue
+            self._deleted = [(place, former) for place, former in self._deleted if place[0] != group_id]
+            if all(call is None or call.is_over for _, call in possible):
                 possible[:] = [(offset, None)]
 
     @staticmethod

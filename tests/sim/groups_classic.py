@@ -45,7 +45,7 @@ class ClassicMember(SimulatedMember):
     ) -> None:
         super().__init__(node, line, group_id, name, instance_id, random)
         self.protocol = protocol
-        self.session_timeout_ms = random.choice((10_000, 30_000))
+        self.session_timeout_ms = random.choice((10_000, 30_000, 60_000))
         self.epoch = -1  # the generation whose part it has; only in that does it commit
         self._joined_epoch = -1  # the generation that it has joined
         self._must_join = True
@@ -118,6 +118,11 @@ class ClassicMember(SimulatedMember):
             self._must_join = True
             self._join_ms = self.now_ms + (self.slow_ms if self.owned else 0)
         self.next_ms = min(self.next_ms, self._join_ms)
+
+    def hurry(self) -> None:
+        """Be slow no more."""
+        self.slow_ms = 0
+        self._join_ms = min(self._join_ms, self.now_ms)
 
     def leave(self) -> None:
         self.line.send(Leave(self.group_id, [Leaving(self.member_id, self.instance_id)]))

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from tests.sim.groups import Beat, Call, GroupNode, Leave, Request
+from tests.sim.groups import Beat, Call, Fetch, GroupNode, Leave, Request
 from tests.wire.group_requests import (
     CONSUMER_HEARTBEAT,
     HEARTBEAT,
     JOIN_GROUP,
     LEAVE_GROUP,
     OFFSET_COMMIT,
+    OFFSET_FETCH,
     SYNC_GROUP,
     beat_values,
     consumer_beat_values,
@@ -30,7 +31,7 @@ from tidelog.handlers.table import dispatch
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import ErrorCode
 
-_JOIN, _SYNC, _BEAT, _LEAVE, _COMMIT, _CONSUMER = 9, 5, 4, 5, 9, 1  # versions
+_JOIN, _SYNC, _BEAT, _LEAVE, _COMMIT, _FETCH, _CONSUMER = 9, 5, 4, 5, 9, 9, 1  # versions
 
 
 class _Sent(NamedTuple):
@@ -105,6 +106,8 @@ def _values(request: Request) -> tuple[int, int, dict[str, Any]]:
             return CONSUMER_HEARTBEAT, _CONSUMER, _consumer_values(request)
         case CommitAsk():
             return OFFSET_COMMIT, _COMMIT, _commit_values(request)
+        case Fetch():
+            return OFFSET_FETCH, _FETCH, _fetch_values(request)
 
 
 def _consumer_values(beat: Heartbeat) -> dict[str, Any]:
@@ -150,6 +153,15 @@ def _commit_values(asked: CommitAsk) -> dict[str, Any]:
     }
 
 
+def _fetch_values(asked: Fetch) -> dict[str, Any]:
+    part = parts(OFFSET_FETCH, _FETCH)
+    topic = part.OffsetFetchRequestTopics(name=asked.topic, partition_indexes=(asked.partition,))
+    group = part.OffsetFetchRequestGroup(
+        group_id=asked.group_id, member_id=None, member_epoch=-1, topics=(topic,)
+    )
+    return {"groups": (group,), "require_stable": True}
+
+
 def _read(request: Request, answer: Any) -> Any:
     match request:
         case Join():
@@ -177,6 +189,11 @@ def _read(request: Request, answer: Any) -> Any:
             return _read_heartbeat(answer)
         case CommitAsk():
             return [ErrorCode(part.error_code) for topic in answer.topics for part in topic.partitions]
+        case Fetch():
+            if answer.groups[0].error_code:
+                return ErrorCode(answer.groups[0].error_code)
+            offset = answer.groups[0].topics[0].partitions[0].committed_offset
+            return offset if offset >= 0 else None
 
 
 def _read_heartbeat(answer: Any) -> HeartbeatAnswer:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from random import Random
 
-from tests.sim.groups import Call, DirectLine, GroupNode, Line, Request
+from tests.sim.groups import Call, DirectLine, Fetch, GroupNode, Line, Request
 from tests.sim.groups_checkers import (
     AnsweredOnce,
     CommittedOffsetNeverGoesBack,
@@ -86,10 +86,11 @@ class GroupLife:
                 self.resubscribe,
                 self.change_topics,
                 self.commit,
+                self.fetch,
                 self.restart,
                 self.write_anew,
             ),
-            (8, 3, 4, 4, 4, 30, 3, 10),
+            (8, 3, 4, 4, 4, 30, 10, 3, 10),
         )[0]
         action()
         self.pass_time(random.choices((0, 50, 700, 3_000, 15_000, 50_000), (30, 30, 30, 30, 12, 1))[0])
@@ -201,6 +202,12 @@ class GroupLife:
                 self.offsets.on_commit(call)
                 self.late.on_commit(call, member.member_id, spot)
 
+    def fetch(self) -> None:
+        name = self.random.choice(TOPICS)
+        if self.node.topic_id(name) is not None:
+            index = self.random.randrange(self.node.partition_count(name))
+            self.offsets.on_fetch(self.send(Fetch(self.random.choice(GROUPS), name, index)))
+
     def write_anew(self) -> None:
         starts = [shard.partition.log.start_offset for shard in self.node.shards()]
         for _ in range(self.random.randint(1, 4)):
@@ -220,6 +227,7 @@ class GroupLife:
             self.node.stop()
         else:
             self.node.crash()
+            self.offsets.on_crash()
         for call in self.calls:
             call.is_lost = not call.answers
         self.node.start()
@@ -241,7 +249,8 @@ class GroupLife:
             if member.instance_id is not None and newest[member.group_id, member.instance_id] is not member:
                 member.die()
             member.paused_until_ms = 0
-            member.slow_ms = min(member.slow_ms, 2_000)
+            if isinstance(member, ClassicMember):  # a leader that never joins again would never share out
+                member.hurry()
         self.node.load()
         problem = "nothing was looked at"
         until_ms = self.node.wall_ms + CONVERGENCE_MS

@@ -20,6 +20,7 @@ from tidelog.protocol.errors import ErrorCode
 
 Spot = tuple[bytes, int]  # topic id, partition
 RETRY_MS = 500
+NEVER_MS = 10**9
 FENCING = (
     ErrorCode.fenced_member_epoch,
     ErrorCode.unknown_member_id,
@@ -49,7 +50,7 @@ class SimulatedMember:
         self.is_alive = True
         self.paused_until_ms = 0
         self.next_ms = 0
-        self.slow_ms = random.choice((0, 0, 0, 2_000, 8_000, 40_000))
+        self.slow_ms = random.choice((0, 0, 0, 2_000, 8_000, NEVER_MS))  # to give up what it is asked for
         self.rebalance_timeout_ms = random.choice((10_000, 30_000))
 
     @property

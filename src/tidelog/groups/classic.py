@@ -88,7 +88,7 @@ class ClassicGroup(Roster):
         if not self._has_room(turn, join.member_id):
             turn.decision.answer(ticket, JoinAnswer(ErrorCode.group_max_size_reached, join.member_id))
             return
-        self._check_protocols(join)
+        self._check_protocols(turn, join)
         if not join.member_id:
             self._join_new(turn, join, ticket)
         else:
@@ -105,7 +105,9 @@ class ClassicGroup(Roster):
             return is_waiting or waiting_count < size_max
         return member is not None or len(self.members) < size_max
 
-    def _check_protocols(self, join: Join) -> None:
+    def _check_protocols(self, turn: Turn, join: Join) -> None:
+        if sum(len(metadata) for _, metadata in join.protocols) > turn.record_size_max // 4:
+            raise Refused(ErrorCode.message_too_large)
         is_fit = bool(join.protocol_type) and 0 < len(join.protocols) <= GROUP_PROTOCOLS_MAX
         if is_fit and self.state is not State.EMPTY:
             others = [member for member in self.members.values() if member.member_id != join.member_id]
@@ -317,8 +319,16 @@ class ClassicGroup(Roster):
 
     def _share_out(self, turn: Turn, assignments: Mapping[str, bytes]) -> None:
         """The record makes it so (`replay`); the answers leave with it."""
-        self._become(turn, State.STABLE)
         self._write(turn, assignments)
+        try:
+            turn.check_size()
+        except Refused:
+            turn.decision.entries.clear()
+            for member in self.members.values():
+                self.answer_sync(turn, member, SyncAnswer(ErrorCode.unknown_server_error))
+            self._prepare(turn)
+            return
+        self._become(turn, State.STABLE)
         for member in self.members.values():
             self.answer_sync(turn, member, self.sync_answer(assignments.get(member.member_id, b"")))
             self._renew(turn, member)
@@ -366,7 +376,7 @@ class ClassicGroup(Roster):
             member = self.members[known_id]
         elif leaving.member_id in self.pending:
             turn.timers.stop(self.pending.pop(leaving.member_id))
-            self._after_departure(turn)
+            self._after_pending(turn)
             return ErrorCode.none
         elif leaving.member_id in self.members:
             member = self.members[leaving.member_id]
@@ -387,7 +397,7 @@ class ClassicGroup(Roster):
 
     def on_pending_end(self, turn: Turn, member_id: str) -> None:
         if self.pending.pop(member_id, None) is not None:
-            self._after_departure(turn)
+            self._after_pending(turn)
 
     def _remove(self, turn: Turn, member: Member) -> None:
         unknown = ErrorCode.unknown_member_id
@@ -401,6 +411,11 @@ class ClassicGroup(Roster):
         if self.is_leader(member):
             waiting = (each.member_id for each in self.members.values() if each.join_ticket is not None)
             self.leader_id = next(waiting, next(iter(self.members), None))
+
+    def _after_pending(self, turn: Turn) -> None:
+        """An id that nobody came with is gone: who waited for it need not, and nobody else minds."""
+        if self.state is State.PREPARING:
+            self._after_departure(turn)
 
     def _after_departure(self, turn: Turn) -> None:
         if self.state is State.PREPARING:

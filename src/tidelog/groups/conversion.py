@@ -117,9 +117,13 @@ def must_downgrade(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -
     return (
         bool(left)
         and all(member.is_classic for member in left)
-        and turn.settings.text("group.consumer.migration.policy") in _DOWNGRADES
+        and may_downgrade(turn)
         and len(left) <= turn.settings.number("group.max.size")
     )
+
+
+def may_downgrade(turn: Turn) -> bool:
+    return turn.settings.text("group.consumer.migration.policy") in _DOWNGRADES
 
 
 def downgrade(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -> ClassicGroup:
@@ -131,7 +135,8 @@ def downgrade(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -> Cla
     for member in group.members.values():
         if member.member_id not in leaving:
             _hand_over(turn, lowered, member)
-    lowered.settle(turn)
+    if lowered.members:
+        lowered.settle(turn)
     return lowered
 
 
