@@ -88,7 +88,7 @@ class ClassicGroup(Roster):
         if not self._has_room(turn, join.member_id):
             turn.decision.answer(ticket, JoinAnswer(ErrorCode.group_max_size_reached, join.member_id))
             return
-        self._check_protocols(turn, join)
+        self._check_protocols(join)
         if not join.member_id:
             self._join_new(turn, join, ticket)
         else:
@@ -105,9 +105,7 @@ class ClassicGroup(Roster):
             return is_waiting or waiting_count < size_max
         return member is not None or len(self.members) < size_max
 
-    def _check_protocols(self, turn: Turn, join: Join) -> None:
-        if sum(len(metadata) for _, metadata in join.protocols) > turn.record_size_max // 4:
-            raise Refused(ErrorCode.message_too_large)
+    def _check_protocols(self, join: Join) -> None:
         is_fit = bool(join.protocol_type) and 0 < len(join.protocols) <= GROUP_PROTOCOLS_MAX
         if is_fit and self.state is not State.EMPTY:
             others = [member for member in self.members.values() if member.member_id != join.member_id]
@@ -319,16 +317,8 @@ class ClassicGroup(Roster):
 
     def _share_out(self, turn: Turn, assignments: Mapping[str, bytes]) -> None:
         """The record makes it so (`replay`); the answers leave with it."""
-        self._write(turn, assignments)
-        try:
-            turn.check_size()
-        except Refused:
-            turn.decision.entries.clear()
-            for member in self.members.values():
-                self.answer_sync(turn, member, SyncAnswer(ErrorCode.unknown_server_error))
-            self._prepare(turn)
-            return
         self._become(turn, State.STABLE)
+        self._write(turn, assignments)
         for member in self.members.values():
             self.answer_sync(turn, member, self.sync_answer(assignments.get(member.member_id, b"")))
             self._renew(turn, member)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tidelog.base.decision import Entry, Ticket
-from tidelog.base.limits import OFFSETS_EXPIRED_MAX, OFFSETS_PER_PIECE
 from tidelog.base.timers import Timers
 from tidelog.groups import consumer, conversion, records
 from tidelog.groups.assignors import ASSIGNORS
@@ -30,7 +29,6 @@ from tidelog.protocol.embedded import read_subscription
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 
 EXPIRY = "offsets expiry"
-EXPIRY_PAUSE_MS = 100  # before what is left expires
 Group = ClassicGroup | ConsumerGroup
 
 
@@ -123,28 +121,20 @@ class GroupCoordinator:
         self._await_expiry(turn)
 
     def stored(self) -> Iterator[list[Entry]]:
-        """All that the journal needs to have, in pieces; groups and offsets may come and go meanwhile."""
+        """All that the journal needs to have, a group at a time; others may come and go meanwhile."""
         for group_id in list(dict.fromkeys((*self.groups, *self.offsets.group_ids()))):
-            yield self._stored_group(group_id)
-            spots = list(self.offsets.of(group_id))
-            for start in range(0, len(spots), OFFSETS_PER_PIECE):
-                yield self._stored_offsets(group_id, spots[start : start + OFFSETS_PER_PIECE])
+            yield self._stored_of(group_id)
 
-    def _stored_offsets(self, group_id: str, spots: list[Spot]) -> list[Entry]:
-        committed = self.offsets.of(group_id)
-        return [
-            write_entry(records.OFFSET, group_id, committed[spot], *spot)
-            for spot in spots
-            if spot in committed
-        ]
-
-    def _stored_group(self, group_id: str) -> list[Entry]:
+    def _stored_of(self, group_id: str) -> list[Entry]:
+        entries = []
         group = self.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            return group.entries()
-        if group is not None and group.stored is not None:
-            return [Entry(group_key(records.CLASSIC, group_id), group.stored)]
-        return []
+        if isinstance(group, ClassicGroup) and group.stored is not None:
+            entries.append(Entry(group_key(records.CLASSIC, group_id), group.stored))
+        elif isinstance(group, ConsumerGroup):
+            entries += group.entries()
+        for (topic, partition), committed in self.offsets.of(group_id).items():
+            entries.append(write_entry(records.OFFSET, group_id, committed, topic, partition))
+        return entries
 
     @property
     def record_count(self) -> int:
@@ -241,24 +231,17 @@ class GroupCoordinator:
         try:
             self._check_heartbeat(turn, beat)
             group = self._consumer_group(turn, beat)
-            if beat.epoch in (consumer.LEAVE_EPOCH, consumer.STATIC_LEAVE_EPOCH):
-                answer = self._leave(turn, group, beat)
+            is_leaving = beat.epoch == consumer.LEAVE_EPOCH and beat.instance_id is None
+            if is_leaving and beat.member_id in group.members:
+                self._fence(turn, group, [beat.member_id])
+                answer = HeartbeatAnswer(ErrorCode.none, None, beat.member_id, beat.epoch)
             else:
                 answer = group.heartbeat(turn, beat, self._patterns)
-                turn.check_size()
                 self._replace(turn, group)
         except Refused as refusal:
             turn.decision.entries.clear()
             answer = HeartbeatAnswer(refusal.code, refusal.message)
         turn.decision.answer(ticket, answer)
-
-    def _leave(self, turn: Turn, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatAnswer:
-        member = group.leaving_member(beat)
-        if beat.epoch == consumer.STATIC_LEAVE_EPOCH:
-            group.step_out(turn, member)
-        else:
-            self._fence(turn, group, [member.member_id])
-        return HeartbeatAnswer(ErrorCode.none, None, member.member_id, beat.epoch)
 
     def _replace(self, turn: Turn, group: ConsumerGroup) -> None:
         """A heartbeat was taken by its group, which may have been a classic one until then."""
@@ -302,7 +285,7 @@ class GroupCoordinator:
         if conversion.must_downgrade(turn, group, member_ids):
             self.groups[group.group_id] = conversion.downgrade(turn, group, member_ids)
         else:
-            group.fence(turn, member_ids)
+            group.fence(turn, [group.members[member_id] for member_id in member_ids])
 
     # Offsets.
 
@@ -351,9 +334,8 @@ class GroupCoordinator:
             turn.decision.answer(ticket, (ErrorCode.non_empty_group, []))
             return
         errors = []
-        subscribed = frozenset(self._subscribed_topics(group))
         for topic, partition in spots:
-            if topic in subscribed:
+            if self._subscribes(group, topic):
                 errors.append(ErrorCode.group_subscribed_to_topic)
                 continue
             if (topic, partition) in self.offsets.of(group_id):
@@ -389,6 +371,14 @@ class GroupCoordinator:
     def delete_topics(self, turn: Turn, is_gone: Callable[[str, bytes], bool]) -> None:
         self.offsets.delete_topics(turn, is_gone)
 
+    def _subscribes(self, group: Group, topic: str) -> bool:
+        """Whether members of the group consume the topic, as far as the coordinator can tell."""
+        if isinstance(group, ConsumerGroup):
+            return topic in group.subscribed_topics()
+        if not group.uses_consumer_protocol:
+            return not group.is_empty
+        return any(topic in _topics_of(member) for member in group.members.values())
+
     # Time.
 
     def tick(self, turn: Turn) -> None:
@@ -397,31 +387,28 @@ class GroupCoordinator:
         if alarm is None:
             return
         if alarm.kind == EXPIRY:
-            is_done = self._expire(turn)
-            self._await_expiry(turn, 0 if is_done else EXPIRY_PAUSE_MS)
+            self._expire(turn)
+            self._await_expiry(turn)
             return
         group = self.groups.get(alarm.group_id)
         if isinstance(group, ClassicGroup):
             group.on_alarm(turn, alarm)
             self._maybe_forget(group)
-        elif group is not None and group.is_due(alarm):
+        elif group is not None and alarm.member_id in group.members:
             self._fence(turn, group, [alarm.member_id])
 
-    def _await_expiry(self, turn: Turn, delay_ms: int = 0) -> None:
-        turn.set_timer(self._expiry, delay_ms or turn.settings.number("offsets.retention.check.interval.ms"))
+    def _await_expiry(self, turn: Turn) -> None:
+        turn.set_timer(self._expiry, turn.settings.number("offsets.retention.check.interval.ms"))
 
-    def _expire(self, turn: Turn) -> bool:
-        """Forget what nobody has asked for in time; whether that was all."""
+    def _expire(self, turn: Turn) -> None:
         retention_ms = turn.settings.number("offsets.retention.minutes") * MINUTE_MS
         for group in list(self.groups.values()):
+            committed = self.offsets.of(group.group_id)
             gone = list(self._expired(turn, group, retention_ms))
-            if group.is_empty and len(gone) == len(self.offsets.of(group.group_id)):
+            if group.is_empty and len(gone) == len(committed):
                 self._remove(turn, group)
             else:
                 self.offsets.delete(turn, group.group_id, gone)
-            if len(turn.decision.entries) >= OFFSETS_EXPIRED_MAX:
-                return False
-        return True
 
     def _expired(self, turn: Turn, group: Group, retention_ms: int) -> Iterator[Spot]:
         since_ms = -1
