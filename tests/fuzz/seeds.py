@@ -7,6 +7,7 @@
 | produce    | a byte that picks the version, and a body; `fetch` likewise                               |
 | batches    | a byte that says what is made to fit, and a batch: every codec, kind and some lies        |
 | connection | a byte that says how to cut up the rest, and a stream                                     |
+| groups     | plays of members: a scene, and what is said in it                                         |
 | telemetry  | metrics as clients push them                                                              |
 | socket     | a byte of flags, and a stream; `probe` likewise                                           |
 | stored     | two bytes that pick a file and a place, and what stands there                             |
@@ -26,6 +27,7 @@ from uuid import UUID
 from kio.index import load_request_schema
 
 from tests.fuzz.codecs import FITS_CRC, FITS_LENGTH, IS_PACKED
+from tests.fuzz.groups import SCENES
 from tests.fuzz.serving import Life
 from tests.fuzz.sockets import IS_DEAF, IS_FRAME, IS_RESET
 from tests.fuzz.stored import IS_CLEAN, IS_FLUSHED, IS_WHOLE, template
@@ -59,6 +61,7 @@ def main() -> None:
         "fetch": lambda: body_seeds(FETCH),
         "batches": batch_seeds,
         "connection": connection_seeds,
+        "groups": group_seeds,
         "telemetry": telemetry_seeds,
         "socket": socket_seeds,
         "probe": probe_seeds,
@@ -223,6 +226,22 @@ def telemetry_seeds() -> Seeds:
             metrics(field(1, name) + field(number, field(1, distribution(3, 4.5, labels_field, labels)))),
         )
     yield "many", metrics(gauge("a", *(point(number, {"n": number}) for number in range(20))))
+
+
+def group_seeds() -> Seeds:
+    """Each scene alone, the life of a classic and of a consumer group, and many scenes in a row."""
+    for place in range(len(SCENES) + 1):
+        yield f"scene-{place}", bytes([place, 9]) + bytes(12)
+    join, sync, beat, leave, modern, commit, pause = 0, 1, 2, 3, 4, 5, len(SCENES)
+    first = [join, 3, 0, 0, 3, 0, 0, 0, 0]  # version 3: without an id, as the empty name is the fourth known
+    yield (
+        "classic",
+        bytes([*first, sync, 5, 0, 0, 0, 64, 0, 1, 0, beat, 4, 0, 0, 0, 64, 0, leave, 5, 0, 0, 0, 0, 0]),
+    )
+    yield "two-classic", bytes([*first, join, 3, 1, 0, 4, 0, 0, 0, 0, beat, 4, 0, 0, 0, 64, 0, pause, 3])
+    steps = [modern, 1, 0, 3, 1, 1, 0, 1, 1, 0, 0, 0, 0]
+    yield "modern", bytes([*steps, commit, 7, 0, 0, 0, 1, 1, 0, 64, *steps, pause, 3, *steps])
+    yield "many", bytes(number * 37 % 251 for number in range(400))
 
 
 def stored_seeds() -> Seeds:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz import codecs, serving, sockets, stored
+from tests.fuzz import codecs, groups, serving, sockets, stored
 
 SEEDS = Path(__file__).with_name("seeds")
 CRASHES = Path(__file__).with_name("crashes")
@@ -43,6 +43,7 @@ TARGETS: dict[str, Target] = {
     "records": Target(codecs.fuzz_records, 8, 12, {"batches": b""}),
     "telemetry": Target(codecs.fuzz_telemetry, 2, 40, {"telemetry": b""}),
     "request": Target(serving.fuzz_request, 24, 10, {"requests": b""}),
+    "groups": Target(groups.fuzz_groups, 1, 1, {"groups": b""}),
     "batch": Target(serving.fuzz_batch, 8, 50, {"batches": b""}),
     "socket": Target(sockets.fuzz_socket, 8, 5, {"requests": bytes([sockets.IS_FRAME]), "socket": b""}),
     "probe": Target(sockets.fuzz_probe, 1, 2, {"probe": b""}),
