@@ -7,6 +7,7 @@ import pytest
 from tests.compat.java.group_history import check_deliveries, committed_ends
 from tests.compat.java.members import COOPERATIVE, RANGE, UNIFORM, Group, Kind, Subscription, fed
 from tests.compat.java.operator import JavaOperator
+from tests.soak import is_soak
 
 PARTITION_COUNT = 4
 FENCED = "FencedInstanceIdException"
@@ -116,7 +117,10 @@ def test_commits_keep_their_metadata(group: Group, topic: str, kind: Kind) -> No
     assert group.committed("one", (topic, 0)) == [(topic, 0, 2, "back")]
 
 
-@pytest.mark.parametrize("classic", [RANGE, COOPERATIVE], ids=lambda kind: kind.name)
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "classic", [RANGE, COOPERATIVE] if is_soak() else [RANGE], ids=lambda kind: kind.name
+)
 def test_a_group_is_upgraded_and_downgraded_without_losing_a_record(
     group: Group, operator: JavaOperator, topic: str, classic: Kind
 ) -> None:

@@ -30,6 +30,7 @@ final class Groups {
         calls.put("groups", Groups::list);
         calls.put("consumer_groups", (admin, asked) -> admin.listGroups(ListGroupsOptions.forConsumerGroups())
             .all().get().stream().map(each -> each.groupId()).toList());
+        calls.put("consumer_groups_as_of_old", Groups::listAsOfOld);
         calls.put("describe_group", Groups::describe);
         calls.put("describe_classic_group", Groups::describeClassic);
         calls.put("group_offsets", Groups::offsets);
@@ -62,6 +63,12 @@ final class Groups {
                 each.groupState().map(GroupState::toString).orElse("")));
         }
         return found;
+    }
+
+    /** By the call that programs written before Kafka 4.1 have. */
+    @SuppressWarnings("removal")
+    private static Object listAsOfOld(Admin admin, JsonNode asked) throws Exception {
+        return admin.listConsumerGroups().all().get().stream().map(each -> each.groupId()).toList();
     }
 
     private static Object describe(Admin admin, JsonNode asked) throws Exception {
