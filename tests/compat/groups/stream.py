@@ -29,7 +29,7 @@ class Stream:
         self.ends: dict[Partition, int] = dict.fromkeys(partitions, 0)
         self._partitions = list(partitions)
         self._sent_count = 0
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "log_level": 0})
         self._is_ending = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
