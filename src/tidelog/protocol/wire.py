@@ -153,7 +153,7 @@ def topic_name(raw: bytes) -> str:
     """The same `str` object for the same bytes, so that its hash is computed once."""
     name = _names.get(raw)
     if name is None:
-        name = decode_text(raw, "topic name")
+        name, _ = _read_text(raw, 0, len(raw), "topic name")
         if len(raw) <= TOPIC_NAME_LENGTH_MAX:
             if len(_names) >= _NAMES_CACHED_MAX:
                 _names.clear()
