@@ -84,6 +84,11 @@ def test_what_it_does_not_subscribe_to_any_more_it_gives_up_before_there_is_a_ne
     assert (after.assigned, after.revoking) == ({U: {0: 1}}, {T: {0: 1}})
 
 
+def test_what_it_does_not_subscribe_to_it_is_not_given_by_an_older_target() -> None:
+    after = step(member(1, {U: {0: 1}}), Goal(2, {T: (0,), U: (0,)}), subscribed=(U,))
+    assert (after.epoch, after.assigned) == (2, {U: {0: 1}})
+
+
 def test_no_step_takes_what_another_has_or_lowers_the_epoch() -> None:
     parts: list[dict[bytes, dict[int, int]]] = [{}, {T: {0: 1}}, {T: {0: 1, 1: 1}}, {T: {1: 1}, U: {0: 1}}]
     targets: list[dict[bytes, tuple[int, ...]]] = [{}, {T: (0,)}, {T: (0, 1), U: (0,)}, {U: (0,)}]

@@ -78,7 +78,10 @@ def test_a_record_that_is_too_large_is_refused_and_changes_nothing(tmp_path: Pat
     assert (memory.values, partition.log.end_offset) == ({}, 0)
 
 
-def test_what_is_more_than_a_batch_may_have_is_appended_in_several(tmp_path: Path) -> None:
+def test_what_is_more_than_a_batch_should_have_is_appended_in_several(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "JOURNAL_BATCH_SIZE", 400)
     partition = led(tmp_path, max_message_bytes=500)
     journal, memory = load(partition)
     put(journal, **{f"k{number}": bytes(100) for number in range(20)})

@@ -28,6 +28,8 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.journal import Journal
 
 STATIC_AWAY = -2
+# Answers to a commit that do not say what becomes of it.
+UNDECIDED = (ErrorCode.request_timed_out, ErrorCode.coordinator_not_available, ErrorCode.not_coordinator)
 
 
 class World(Protocol):
@@ -147,7 +149,7 @@ class CommittedOffsetNeverGoesBack:
                 code = call.answers[0][0]
                 if code is ErrorCode.none:
                     kept.clear()
-                elif code is not ErrorCode.request_timed_out:  # which does not say what became of it
+                elif code not in UNDECIDED:
                     continue
             kept.append((value, call))
         return kept
