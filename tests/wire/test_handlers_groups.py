@@ -388,3 +388,16 @@ def test_topics_that_are_not_there_are_waited_for(coordinator: Harness) -> None:
     told = coordinator.ask(CONSUMER_HEARTBEAT, 1, **values)
     assert told.member_epoch > answer.member_epoch
     assert sorted(told.assignment.topic_partitions[0].partitions) == [0, 1]
+
+
+def test_a_member_of_the_consumer_protocol_can_leave_by_the_classic_door_and_do_nothing_else(
+    coordinator: Harness,
+) -> None:
+    epoch = coordinator.ask(CONSUMER_HEARTBEAT, 1, **consumer_beat_values(1)).member_epoch
+    unknown = ErrorCode.unknown_member_id
+    assert coordinator.ask(HEARTBEAT, 4, **beat_values("m", epoch)).error_code == unknown
+    assert coordinator.ask(SYNC_GROUP, 5, **sync_values(5, "m", epoch)).error_code == unknown
+    left = coordinator.ask(LEAVE_GROUP, 5, **leave_values(5, ("nobody", None), ("m", None)))
+    assert [row.error_code for row in left.members] == [unknown, ErrorCode.none]
+    values = consumer_beat_values(1, "m", epoch)
+    assert coordinator.ask(CONSUMER_HEARTBEAT, 1, **values).error_code == unknown
