@@ -178,6 +178,7 @@ class ModernMember(SimulatedMember):
 
     def drop_everything(self) -> None:
         super().drop_everything()
+        self.slow_ms = min(self.slow_ms, 2_000)  # two that never give up would take turns in being fenced
         self.epoch = 0
         self._target.clear()
         self._revoke_ms = None
