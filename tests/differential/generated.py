@@ -22,7 +22,8 @@ from tests.differential.world import COMPACTED, ORDERS, SCRATCH, SMALL, START_MS
 
 PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 0, 1, 3, 19, 20, 21
 ALTER_CONFIGS, ALTER_REPLICA_LOG_DIRS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 33, 34, 37, 44
-OFFSET_COMMIT, JOIN_GROUP, DESCRIBE_GROUPS, OFFSET_DELETE, CONSUMER_HEARTBEAT = 8, 11, 15, 47, 68
+OFFSET_COMMIT, OFFSET_FETCH, OFFSET_DELETE = 8, 9, 47
+JOIN_GROUP, DESCRIBE_GROUPS, CONSUMER_HEARTBEAT = 11, 15, 68
 REASSIGN, ALTER_SCRAM, UPDATE_FEATURES, DESCRIBE_TOPIC_PARTITIONS = 45, 51, 57, 75
 
 KNOWN = (ORDERS, SMALL, COMPACTED)
@@ -114,7 +115,16 @@ PART_POOLS: dict[tuple[str, str], Pool] = {
     (part, "name"): SETTINGS for part in ("AlterableConfig", "CreatableTopicConfig")
 }
 # Where one of the two brokers would act on each of two entries, and the other on one of them.
-UNIQUE_APIS = (PRODUCE, FETCH, OFFSET_COMMIT, OFFSET_DELETE, ALTER_CONFIGS, DELETE_RECORDS, ALTER_SCRAM)
+UNIQUE_APIS = (
+    PRODUCE,
+    FETCH,
+    OFFSET_COMMIT,
+    OFFSET_FETCH,
+    OFFSET_DELETE,
+    ALTER_CONFIGS,
+    DELETE_RECORDS,
+    ALTER_SCRAM,
+)
 
 
 def requests(api_key: int, version: int) -> st.SearchStrategy[Any]:
@@ -141,7 +151,16 @@ def _values(part: str, field: Field[Any], api_key: int, version: int) -> st.Sear
 
 def _identity(entry: Any) -> Any:
     """By what two entries of an array are the same."""
-    names = ("name", "topic", "topic_id", "index", "partition", "partition_index", "resource_name")
+    names = (
+        "name",
+        "group_id",
+        "topic",
+        "topic_id",
+        "index",
+        "partition",
+        "partition_index",
+        "resource_name",
+    )
     return tuple(str(getattr(entry, name, "")) for name in names) if is_dataclass(entry) else entry
 
 

@@ -71,7 +71,6 @@ def offset_fetch(case: Case) -> None:
         talk.fetch_offsets(f"by {member}", {ORDERS: [0]}, member)
     if talk.version_of(FETCH_OFFSETS) >= 8:
         talk.fetch_offsets("of two groups", {ORDERS: [0]}, group_ids=(talk.group_id, "absent"))
-        talk.fetch_offsets("of a group twice", {ORDERS: [0]}, group_ids=(talk.group_id, talk.group_id))
         talk.fetch_offsets("all of two groups", None, group_ids=(talk.group_id, "absent"))
         talk.fetch_offsets("of no group id", {ORDERS: [0]}, group_ids=("",))
         talk.case.ask("of no groups", groups=())
