@@ -6,51 +6,51 @@ Commits that were acknowledged are asked for again after a restart; who waits is
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.broker.shards import (
+    commit,
+    committed,
+    delete_group,
+    fail_calls,
+    finish_loading,
+    finish_work,
+    groups_broker,
+    hold_work,
+    join,
+    restart,
+    share_out,
+    too_many_open,
+)
 from tests.wire.group_requests import (
     CONSUMER_HEARTBEAT,
-    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
     GROUP,
     HEARTBEAT,
     JOIN_GROUP,
     OFFSET_COMMIT,
-    OFFSET_FETCH,
+    SUBSCRIPTION,
     SYNC_GROUP,
     beat_values,
     commit_values,
     consumer_beat_values,
-    fetch_offsets_values,
     join_values,
-    serve_groups,
     sync_values,
 )
-from tests.wire.harness import (
-    DELETE_TOPICS,
-    METADATA,
-    Harness,
-    batch_of,
-    decode_answer,
-    frame_head,
-    other_connection,
-    request_frame,
-    seconds,
-)
-from tests.wire.requests import metadata_values, produce
-from tests.wire.test_handlers_growth import grow
-from tidelog.broker.coordinators import GROUPS_TOPIC, Coordinators
+from tests.wire.harness import Harness, decode_answer, frame_head, other_connection, request_frame
+from tidelog.broker.coordinators import GROUPS_TOPIC, Shard
+from tidelog.groups.offsets import Offsets
 from tidelog.groups.turn import Turn
+from tidelog.handlers import group_offsets
 from tidelog.log.log import Log
-from tidelog.protocol.errors import ErrorCode, MalformedRequest, RefusedBatch
+from tidelog.protocol.errors import ErrorCode, MalformedRequest
 from tidelog.replication import journal
 from tidelog.replication.partition import Partition, Role
 
 OVERLONG = "x" * 40_000
-DAY_MS = 24 * 60 * 60 * 1_000
 
 
 class Bug(Exception):
@@ -59,96 +59,7 @@ class Bug(Exception):
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
-    """A broker with all its groups in one partition, and a topic `t`."""
-    harness = Harness(
-        tmp_path / "data", group_initial_rebalance_delay_ms="0", offsets_topic_num_partitions="1"
-    )
-    serve_groups(harness)
-    harness.create_topic("t")
-    return harness
-
-
-def finish_work(harness: Harness) -> None:
-    coordinators = harness.broker.coordinators
-    while coordinators.has_work:
-        coordinators.work()
-        harness.settle()
-
-
-def finish_loading(harness: Harness) -> None:
-    """With what else there is to do left as it is."""
-    for shard in harness.broker.coordinators._shards.values():
-        while not shard.journal.is_loaded:
-            harness.broker.coordinators._load(shard)
-
-
-def restart(harness: Harness) -> None:
-    harness.start()
-    finish_work(harness)
-
-
-def commit(harness: Harness, offset: int, group_id: str = GROUP) -> ErrorCode:
-    values = commit_values(harness, 8, {"t": [(0, offset)]}, group_id=group_id)
-    answer = harness.ask(OFFSET_COMMIT, 8, **values)
-    code: ErrorCode = answer.topics[0].partitions[0].error_code
-    return code
-
-
-def committed(harness: Harness, group_id: str = GROUP) -> int:
-    answer = harness.ask(OFFSET_FETCH, 7, **fetch_offsets_values(harness, 7, (group_id, {"t": [0]})))
-    assert answer.error_code == 0, answer
-    offset: int = answer.topics[0].partitions[0].committed_offset
-    return offset
-
-
-def delete_topic(harness: Harness, name: str = "t") -> None:
-    answer = harness.ask(DELETE_TOPICS, 3, topic_names=(name,), timeout=seconds(1))
-    assert answer.responses[0].error_code == 0
-
-
-def delete_group(harness: Harness, group_id: str = GROUP) -> ErrorCode:
-    answer = harness.ask(DELETE_GROUPS, 2, groups_names=(group_id,))
-    code: ErrorCode = answer.results[0].error_code
-    return code
-
-
-def join(harness: Harness) -> str:
-    """The only member of a group that has yet to share out."""
-    answer = harness.ask(JOIN_GROUP, 3, **join_values(3))
-    assert answer.error_code == 0
-    member_id: str = answer.member_id
-    return member_id
-
-
-def share_out(harness: Harness, member_id: str, generation: int = 1) -> Any:
-    values = sync_values(4, member_id, generation, {member_id: b"all"})
-    return harness.ask(SYNC_GROUP, 4, **values)
-
-
-def hold_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shards stay as they are, loading or long, until the test has them work."""
-    monkeypatch.setattr(Coordinators, "has_work", False)
-
-
-def fail_calls(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, failure: Exception, at: tuple[int, ...] = (1,)
-) -> list[int]:
-    """Have the calls of a method that `at` tells raise, counted from one; the count so far."""
-    real: Callable[..., Any] = getattr(owner, name)
-    count = [0]
-
-    def flaky(*args: Any, **values: Any) -> Any:
-        count[0] += 1
-        if count[0] in at:
-            raise failure
-        return real(*args, **values)
-
-    monkeypatch.setattr(owner, name, flaky)
-    return count
-
-
-def too_many_open() -> OSError:
-    return OSError(errno.EMFILE, "Too many open files")
+    return groups_broker(tmp_path / "data")
 
 
 # A full table of open files.
@@ -213,6 +124,7 @@ def test_loading_goes_on_when_a_file_can_be_opened_again(
         fail_calls(patch, Log, "read", too_many_open())
         harness.broker.coordinators.work()
         assert commit(harness, 6) == ErrorCode.coordinator_load_in_progress
+    assert not harness.broker.coordinators.has_work  # it waits for the next tick
     harness.advance(100)
     finish_work(harness)
     assert committed(harness) == 5
@@ -286,6 +198,20 @@ def test_a_bug_when_time_is_up_leaves_the_groups_served(
     assert beat.error_code == ErrorCode.none  # the journal has it, and its session has begun anew
 
 
+def test_a_bug_that_shows_when_a_record_takes_effect_leaves_what_was_written(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(harness, 5)
+    with monkeypatch.context() as patch:
+        fail_calls(patch, Offsets, "replay", Bug())
+        with pytest.raises(Bug):
+            commit(harness, 6)
+    finish_work(harness)
+    before = committed(harness)
+    restart(harness)
+    assert committed(harness) == before
+
+
 @pytest.mark.parametrize(
     ("api_key", "version", "values"),
     [
@@ -322,6 +248,128 @@ def test_a_client_with_the_longest_name_is_a_member_like_others(harness: Harness
     assert harness.ask(HEARTBEAT, 3, **beat_values(member_id, 1)).error_code == ErrorCode.none
 
 
+# One group that asks for too much.
+
+
+def test_a_generation_too_large_to_be_written_is_the_trouble_of_its_group_alone(harness: Harness) -> None:
+    other = harness.ask(JOIN_GROUP, 3, **join_values(3, group_id="other")).member_id
+    values = sync_values(4, other, 1, {other: b"all"}, group_id="other")
+    assert harness.ask(SYNC_GROUP, 4, **values).error_code == ErrorCode.none
+    with other_connection(harness) as theirs:
+        harness.send(JOIN_GROUP, 3, **join_values(3, group_id="other"))
+    member_id = join(harness)
+    values = sync_values(4, member_id, 1, {member_id: bytes(1_100_000)})
+    assert harness.ask(SYNC_GROUP, 4, **values).error_code == ErrorCode.unknown_server_error
+    assert theirs.output == []
+    assert not harness.broker.coordinators.has_work
+    beat = harness.ask(HEARTBEAT, 3, **beat_values(other, 1, group_id="other"))
+    assert beat.error_code == ErrorCode.rebalance_in_progress
+    again = harness.ask(JOIN_GROUP, 3, **join_values(3, member_id))
+    assert share_out(harness, member_id, again.generation_id).error_code == ErrorCode.none
+
+
+def test_a_heartbeat_too_large_to_be_written_is_refused_and_others_notice_nothing(harness: Harness) -> None:
+    with other_connection(harness) as theirs:
+        member_id = join(harness)
+        harness.send(JOIN_GROUP, 3, **join_values(3))
+    names = tuple(f"{place:0200}" for place in range(6_000))
+    values = consumer_beat_values(1, "m", group_id="large", subscribed_topic_names=names)
+    refused = harness.ask(CONSUMER_HEARTBEAT, 1, **values)
+    assert (refused.error_code, refused.assignment) == (ErrorCode.invalid_request, None)
+    assert theirs.output == []
+    beat = harness.ask(HEARTBEAT, 3, **beat_values(member_id, 1))
+    assert beat.error_code == ErrorCode.rebalance_in_progress
+
+
+def test_a_lowered_group_too_large_to_be_written_is_the_trouble_of_that_group_alone(harness: Harness) -> None:
+    """Seven classic members whose record has no room for all, and a consumer member whose session ends."""
+    commit(harness, 5, "other")
+    harness.ask(CONSUMER_HEARTBEAT, 1, **consumer_beat_values(1))
+    protocols = (("range", SUBSCRIPTION + bytes(200_000)),)
+    large = join_values(3, protocols=protocols, session_ms=600_000, rebalance_ms=600_000)
+    for _ in range(7):
+        answer = harness.ask(JOIN_GROUP, 3, **large)
+        assert answer.error_code == ErrorCode.none
+        harness.ask(SYNC_GROUP, 3, **sync_values(3, answer.member_id, answer.generation_id))
+    patient = join_values(3, group_id="other", session_ms=600_000, rebalance_ms=600_000)
+    with other_connection(harness) as theirs:
+        member_id = harness.ask(JOIN_GROUP, 3, **patient).member_id
+        values = sync_values(4, member_id, 1, group_id="other")
+        assert harness.ask(SYNC_GROUP, 4, **values).error_code == ErrorCode.none
+        harness.send(JOIN_GROUP, 3, **patient)
+    for _ in range(12):
+        harness.advance(5_000)
+        values = beat_values(member_id, 1, group_id="other")
+        code = harness.ask(HEARTBEAT, 3, **values).error_code
+        assert code == ErrorCode.rebalance_in_progress
+        assert theirs.output == []
+        assert committed(harness, "other") == 5
+    shard = harness.broker.coordinators.find(GROUP)
+    assert isinstance(shard, Shard) and len(shard.coordinator.groups[GROUP].members) == 7
+
+
+def test_a_successor_too_large_to_be_written_leaves_its_group_and_the_others_as_they_were(
+    harness: Harness,
+) -> None:
+    """A static member that is replaced in a group whose record then has no room left."""
+    first = harness.ask(JOIN_GROUP, 5, **join_values(5, instance_id="i")).member_id
+    values = sync_values(4, first, 1, {first: bytes(900_000)}, instance_id="i")
+    assert harness.ask(SYNC_GROUP, 4, **values).error_code == ErrorCode.none
+    with other_connection(harness) as theirs:
+        harness.ask(JOIN_GROUP, 3, **join_values(3, group_id="other"))
+        harness.send(JOIN_GROUP, 3, **join_values(3, group_id="other"))
+    large = (("range", SUBSCRIPTION + bytes(200_000)),)
+    refused = harness.ask(JOIN_GROUP, 5, **join_values(5, instance_id="i", protocols=large))
+    assert refused.error_code == ErrorCode.unknown_server_error
+    assert theirs.output == []
+    for _ in range(2):
+        beat = harness.ask(HEARTBEAT, 3, **beat_values(first, 1, instance_id="i"))
+        assert beat.error_code == ErrorCode.none
+        restart(harness)
+
+
+def test_a_classic_member_too_large_to_be_written_is_not_let_into_a_consumer_group(harness: Harness) -> None:
+    epoch = harness.ask(CONSUMER_HEARTBEAT, 1, **consumer_beat_values(1)).member_epoch
+    large = (("range", SUBSCRIPTION + bytes(1_200_000)),)
+    refused = harness.ask(JOIN_GROUP, 3, **join_values(3, protocols=large))
+    assert refused.error_code == ErrorCode.invalid_request
+    for _ in range(2):
+        again = harness.ask(CONSUMER_HEARTBEAT, 1, **consumer_beat_values(1, "m", epoch))
+        assert (again.error_code, again.member_epoch) == (ErrorCode.none, epoch)
+        restart(harness)
+
+
+def test_a_commit_of_too_many_partitions_is_refused_as_a_whole(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(harness, 5)
+    monkeypatch.setattr(group_offsets, "COMMITS_MAX", 2)
+    values = commit_values(harness, 8, {"t": [(0, 6), (0, 7), (0, 8)]})
+    rows = harness.ask(OFFSET_COMMIT, 8, **values).topics[0].partitions
+    assert [row.error_code for row in rows] == [ErrorCode.invalid_commit_offset_size] * 3
+    assert committed(harness) == 5
+
+
+# Answers that are late.
+
+
+def test_what_is_not_on_disk_in_time_is_told_so_that_clients_try_again(tmp_path: Path) -> None:
+    harness = groups_broker(tmp_path / "data", log_flush_interval_messages="1")
+    harness.holds_flushes = True
+    harness.send(CONSUMER_HEARTBEAT, 1, **consumer_beat_values(1))
+    assert harness.answers() == []
+    harness.advance(6_000)
+    late = harness.answer(CONSUMER_HEARTBEAT, 1)
+    assert late.error_code == ErrorCode.coordinator_not_available
+    harness.send(DESCRIBE_GROUPS, 5, groups=("a", "b"), include_authorized_operations=False)
+    harness.advance(6_000)
+    described = harness.answer(DESCRIBE_GROUPS, 5).groups
+    assert [(row.group_id, row.error_code) for row in described] == [
+        (group_id, ErrorCode.coordinator_not_available) for group_id in ("a", "b")
+    ]
+    harness.release_flushes()
+
+
 # A shard that another has taken the place of.
 
 
@@ -335,15 +383,11 @@ def test_a_shard_that_was_reloaded_in_its_own_tick_writes_nothing_any_more(
         commit(harness, offset, "other")
     with monkeypatch.context() as patch:
         hold_work(patch)
-        too_large = RefusedBatch(ErrorCode.message_too_large, "a record is too large")
-        fail_calls(patch, journal.Journal, "append", too_large)
+        fail_calls(patch, Partition, "append_own", too_many_open())
         harness.advance(20_000)  # the member's session ends
     finish_loading(harness)
     assert commit(harness, 777, "other") == ErrorCode.none
     finish_work(harness)
-    for _ in range(3):
-        harness.advance(70_000)
-        finish_work(harness)
     assert committed(harness, "other") == 777
     restart(harness)
     assert committed(harness, "other") == 777
@@ -362,80 +406,3 @@ def test_a_shard_whose_disk_fails_in_its_own_tick_has_no_more_work(
         harness.advance(20_000)
     assert not harness.broker.coordinators.has_work
     assert harness.partition(GROUPS_TOPIC).role is Role.OFFLINE
-
-
-# Topics that go and come.
-
-
-def test_a_topic_made_anew_begins_anew_although_the_old_one_went_while_a_shard_loaded(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit(harness, 41)
-    with monkeypatch.context() as patch:
-        hold_work(patch)
-        harness.start()
-        delete_topic(harness)
-        harness.create_topic("t")
-    finish_work(harness)
-    assert committed(harness) == -1
-    restart(harness)
-    assert committed(harness) == -1
-
-
-def test_a_topic_made_after_a_shard_has_loaded_begins_anew_too(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit(harness, 41)
-    with monkeypatch.context() as patch:
-        hold_work(patch)
-        harness.start()
-        delete_topic(harness)
-    finish_work(harness)
-    harness.create_topic("t")
-    assert committed(harness) == -1
-
-
-def test_commits_to_topics_that_are_still_there_outlive_the_loading(harness: Harness) -> None:
-    commit(harness, 41)
-    harness.create_topic("u")
-    delete_topic(harness, "u")
-    restart(harness)
-    assert committed(harness) == 41
-
-
-# The topic that keeps groups.
-
-
-@pytest.mark.parametrize("version", [4, 13])
-def test_metadata_makes_the_groups_topic_as_groups_need_it(tmp_path: Path, version: int) -> None:
-    harness = Harness(tmp_path / "data")
-    harness.ask(METADATA, version, **metadata_values(version, [GROUPS_TOPIC], may_create=True))
-    topic = harness.broker.image.topics[GROUPS_TOPIC]
-    assert (len(topic.partitions), topic.config["cleanup.policy"]) == (50, "compact")
-    harness.create_topic("t")
-    assert commit(harness, 5) == ErrorCode.none
-
-
-def test_the_groups_topic_keeps_its_partitions(harness: Harness) -> None:
-    commit(harness, 5)
-    for dry in (True, False):
-        refused = grow(harness, 3, (GROUPS_TOPIC, 51), dry=dry)
-        assert refused == {GROUPS_TOPIC: ErrorCode.invalid_topic_exception}
-    assert committed(harness) == 5
-
-
-def test_retention_leaves_a_groups_topic_alone_that_somebody_else_has_made(tmp_path: Path) -> None:
-    harness = Harness(tmp_path / "data")
-    harness.create_topic(GROUPS_TOPIC, cleanup_policy="delete", retention_ms="1000", segment_ms="60000")
-    harness.create_topic("t", retention_ms="1000", segment_ms="60000")
-    commit(harness, 5, "old")
-    produce(harness, 9, "t", batch_of())
-    harness.advance(DAY_MS)
-    commit(harness, 6, "new")
-    produce(harness, 9, "t", batch_of())
-    for _ in range(3):
-        harness.advance(10 * 60_000)
-    assert harness.partition("t").log.start_offset > 0  # retention has been at work
-    assert harness.partition(GROUPS_TOPIC).log.start_offset == 0
-    restart(harness)
-    assert (committed(harness, "old"), committed(harness, "new")) == (5, 6)

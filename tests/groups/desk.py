@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidelog.base.config import BrokerSettings, group_number
-from tidelog.base.decision import Entry, Ticket
-from tidelog.groups.classic_member import Join, Leaving, Sync
+from tidelog.base.decision import Entry
+from tidelog.groups.classic_member import Join, Leaving, Protocols, Sync
 from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
 from tidelog.groups.heartbeat import Heartbeat
 from tidelog.groups.offsets import Commit
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.turn import Turn
+from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.wire import INT16, INT32, write_string
 
 START_MS = 1_700_000_000_000
@@ -24,6 +25,10 @@ class DeskTopics:
     def __init__(self, **counts: int) -> None:
         self.counts = counts
         self.epoch = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.counts)
 
     def names(self) -> Iterable[str]:
         return self.counts
@@ -47,11 +52,17 @@ class DeskSettings(BrokerSettings):
         return group_number(self, {}, key)
 
 
-class Waiting(Ticket):
+class Waiting:
     """Somebody who asked, and what came back."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
+
+    def give(self, answer: Any) -> None:
+        self.answers.append(answer)
+
+    def fail(self, code: int) -> None:
+        self.answers.append(ErrorCode(code))
 
     @property
     def answer(self) -> Any:
@@ -65,6 +76,7 @@ class Desk:
         self.settings = DeskSettings({"group.initial.rebalance.delay.ms": "0"} | named)
         self.topics = topics
         self.uptime_ms = 0
+        self.record_size_max = 1_000_000
         self.journal: list[Entry] = []
         self._random = 0
         self.coordinator = GroupCoordinator(Patterns())
@@ -81,14 +93,14 @@ class Desk:
             self.topics,
             self.coordinator.timers,
             self._entropy,
+            self.record_size_max,
         )
         command(turn)
         self.journal += turn.decision.entries
         for entry in turn.decision.entries:
             self.coordinator.replay(entry)
         for ticket, answer in turn.decision.answers:
-            assert isinstance(ticket, Waiting)
-            ticket.answers.append(answer)
+            ticket.give(answer)
 
     def _ask(self, command: Callable[[Turn, Waiting], object]) -> Waiting:
         waiting = Waiting()
@@ -116,11 +128,26 @@ class Desk:
         self.uptime_ms = until_ms
 
     def join(
-        self, member_id: str = "", topics: tuple[str, ...] = ("t",), instance_id: str | None = None
+        self,
+        member_id: str = "",
+        topics: tuple[str, ...] = ("t",),
+        instance_id: str | None = None,
+        protocols: Protocols | None = None,
+        needs_member_id: bool = False,
     ) -> Waiting:
-        protocols = (("range", subscription(topics)),)
+        known = protocols or (("range", subscription(topics)),)
         asked = Join(
-            "g", member_id, instance_id, "c", "/h", 10_000, 60_000, "consumer", protocols, False, True
+            "g",
+            member_id,
+            instance_id,
+            "c",
+            "/h",
+            10_000,
+            60_000,
+            "consumer",
+            known,
+            needs_member_id,
+            True,
         )
         return self._ask(lambda turn, ticket: self.coordinator.join(turn, asked, ticket))
 
@@ -150,18 +177,35 @@ class Desk:
         )
         return self._ask(lambda turn, ticket: self.coordinator.consumer_heartbeat(turn, beat, ticket))
 
-    def commit(self, offset: int, member_id: str = "", epoch: int = -1, topic: str = "t") -> Waiting:
+    def commit(
+        self, offset: int, member_id: str = "", epoch: int = -1, topic: str = "t", group_id: str = "g"
+    ) -> Waiting:
         commits = [Commit(topic, 0, offset, -1, "", self.topics.id_of(topic) or bytes(16))]
-        asked = CommitAsk("g", member_id, None, epoch, -1, True, commits)
+        asked = CommitAsk(group_id, member_id, None, epoch, -1, True, commits)
         return self._ask(lambda turn, ticket: self.coordinator.commit(turn, asked, ticket))
+
+    def delete_offset(self, topic: str = "t") -> ErrorCode:
+        """The group's error, or that of the topic's first partition."""
+        waiting = self._ask(
+            lambda turn, ticket: self.coordinator.delete_offsets(turn, "g", [(topic, 0)], ticket)
+        )
+        error, errors = waiting.answer
+        found: ErrorCode = errors[0] if errors else error
+        return found
 
     def committed(self, topic: str = "t") -> int | None:
         found = self.coordinator.offsets.of("g").get((topic, 0))
         return found.offset if found is not None else None
 
 
-def subscription(topics: tuple[str, ...]) -> bytes:
-    out = bytearray(INT16.pack(0) + INT32.pack(len(topics)))
+def subscription(topics: tuple[str, ...], owned: tuple[int, ...] | None = None) -> bytes:
+    """To some topics; with the partitions of the first that the member has, if it says so."""
+    out = bytearray(INT16.pack(0 if owned is None else 1) + INT32.pack(len(topics)))
     for name in topics:
         write_string(out, name)
-    return bytes(out + INT32.pack(-1))
+    out += INT32.pack(-1)
+    if owned is not None:
+        out += INT32.pack(1)
+        write_string(out, topics[0])
+        out += INT32.pack(len(owned)) + b"".join(map(INT32.pack, owned))
+    return bytes(out)

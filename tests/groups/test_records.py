@@ -104,7 +104,7 @@ FORMS = {
     records.CURRENT: Form(
         records.read_current_value,
         records.current_value,
-        st.builds(CurrentValue, INT32, INT32, st.integers(-128, 127), OWNED, OWNED),
+        st.builds(CurrentValue, INT32, INT32, st.integers(0, 2), OWNED, OWNED),
     ),
     records.PATTERN: Form(
         records.read_pattern_value, records.pattern_value, st.builds(PatternValue, TEXTS, INT64, INT64)

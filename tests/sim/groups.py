@@ -76,8 +76,8 @@ class Heard(Awaited):
     def give(self, answer: Any) -> None:
         self._call.hear(answer)
 
-    def fail(self, code: ErrorCode) -> None:
-        self._call.hear(refusal(self._call.request, code))
+    def fail(self, code: int) -> None:
+        self._call.hear(refusal(self._call.request, ErrorCode(code)))
 
 
 def refusal(request: Request, code: ErrorCode) -> Any:

@@ -25,6 +25,7 @@ STEP_COUNT = 90
 def _short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Journals are written anew after a few records, in small pieces."""
     monkeypatch.setattr(journal, "JOURNAL_RECORDS_KEPT", 20)
+    monkeypatch.setattr(journal, "GROWTH_MAX", 2)
     monkeypatch.setattr(journal, "JOURNAL_SLICE_SIZE", 300)
     monkeypatch.setattr(journal, "JOURNAL_ENTRIES_APPLIED", 10)
 

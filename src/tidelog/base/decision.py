@@ -6,7 +6,7 @@ replayed.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 
 class Entry(NamedTuple):
@@ -17,11 +17,16 @@ class Entry(NamedTuple):
     fact: object | None = None  # what it says, if somebody has that at hand
 
 
-class Ticket:
-    """The place of somebody who waits for an answer; what it is to the one who gave it out is the
-    subclass's."""
+class Ticket(Protocol):
+    """The place of somebody who waits for an answer."""
 
-    __slots__ = ()
+    def give(self, answer: Any) -> None:
+        """The answer, once."""
+        ...
+
+    def fail(self, code: int) -> None:
+        """There will be no answer, for that reason; nothing if there was one."""
+        ...
 
 
 class Decision:

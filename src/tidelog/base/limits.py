@@ -75,9 +75,15 @@ PATTERN_LENGTH_MAX = 1_000  # of a pattern that came over the wire
 PATTERN_MEMORY_MAX = 1 * MIB
 
 # Groups
+MATCHES_AT_ONCE_MAX = 5_000  # of a pattern with a topic's name; beyond it a group looks less often
 PATTERNS_KEPT_MAX = 1_000  # whose topics are remembered
 GROUP_ID_LENGTH_MAX = 2**15 - 1  # what a record's key has room for
+GROUP_METADATA_SIZE_MAX = 4 * MIB  # of all protocols of one member
+PENDING_MEMBERS_MAX = 10_000  # ids given out by one coordinator that nobody has joined with
+COMMITS_MAX = 10_000  # partitions of one OffsetCommit
 GROUP_PROTOCOLS_MAX = 100  # that one member may know
+OFFSETS_PER_PIECE = 1_000  # of one group, written anew in one go
+OFFSETS_EXPIRED_MAX = 10_000  # in one turn, and those of one group more
 JOURNAL_SLICE_SIZE = 256 * KIB  # read, or written anew, in one go
 JOURNAL_ENTRIES_APPLIED = 2_000  # in one go
 JOURNAL_BATCH_SIZE = 512 * KIB  # beyond which what is decided together is written in several batches

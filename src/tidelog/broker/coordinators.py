@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.base.config import group_number
 from tidelog.base.decision import Ticket
-from tidelog.base.events import error, info
+from tidelog.base.events import error, info, warning
 from tidelog.base.limits import GROUP_ID_LENGTH_MAX
 from tidelog.broker.waiting import Parked
 from tidelog.cluster.image import GROUP_CONFIG, Image
@@ -25,10 +25,10 @@ from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.groups.patterns import Patterns
-from tidelog.groups.records import NO_ID, read_key
+from tidelog.groups.records import NO_ID
 from tidelog.groups.turn import Turn
 from tidelog.protocol.connection import Answer
-from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
+from tidelog.protocol.errors import ErrorCode, RefusedBatch
 from tidelog.replication.journal import Journal
 from tidelog.replication.partition import Partition, Role
 
@@ -39,7 +39,7 @@ GROUPS_TOPIC = "__consumer_offsets"
 Command = Callable[[GroupCoordinator, Turn], None]
 
 
-class Awaited(Parked, Ticket):
+class Awaited(Parked):
     """A request that a coordinator answers: at once, or when its answer is decided and committed."""
 
     __slots__ = ("_broker", "_encode", "_ready", "_refuse")
@@ -60,12 +60,12 @@ class Awaited(Parked, Ticket):
     def give(self, answer: Any) -> None:
         self._leave(self._encode(answer))
 
-    def fail(self, code: ErrorCode) -> None:
-        self._leave(self._refuse(code))
+    def fail(self, code: int) -> None:
+        self._leave(self._refuse(ErrorCode(code)))
 
     def _leave(self, answer: Answer) -> None:
         if self.slot is None:
-            self._ready = answer
+            self._ready = self._ready or answer
         else:
             self._broker.waiting.finish(self, answer)
 
@@ -74,7 +74,7 @@ class Awaited(Parked, Ticket):
         return self if self._ready is None else self._ready
 
     def finish_late(self) -> Answer | None:
-        return self._refuse(ErrorCode.request_timed_out)
+        return self._refuse(ErrorCode.coordinator_not_available)  # what clients try again
 
 
 class ImageTopics:
@@ -86,6 +86,10 @@ class ImageTopics:
     @property
     def epoch(self) -> int:
         return self._image.topics_epoch
+
+    @property
+    def count(self) -> int:
+        return len(self._image.topics)
 
     def names(self) -> Iterable[str]:
         return self._image.topics
@@ -138,6 +142,8 @@ class Coordinators:
         self._shards: dict[Partition, Shard] = {}
         self._busy: deque[Shard] = deque()  # that load, or are written anew
         self._creation_waiters: list[Callable[[], None]] = []
+        self._unloaded: list[Partition] = []  # whose journals could not be opened just now
+        self._deleted: dict[str, set[bytes]] = {}  # ids of topics deleted since the last tick, by name
 
     # Who coordinates what.
 
@@ -231,11 +237,12 @@ class Coordinators:
         turn = self._turn(shard)
         try:
             command(shard.coordinator, turn)
+            self._carry_out(shard, turn)
         except Exception as bug:  # half a decision is none: back to what the journal has
-            self._reload(shard, repr(bug))
+            if self._serves(shard):
+                self._reload(shard, repr(bug))
             _fail(turn.decision.answers, ErrorCode.unknown_server_error)
             raise
-        self._carry_out(shard, turn)
 
     def _turn(self, shard: Shard) -> Turn:
         broker = self._broker
@@ -246,6 +253,7 @@ class Coordinators:
             self._topics,
             shard.coordinator.timers,
             broker.entropy,
+            shard.journal.record_size_max,
         )
 
     def _carry_out(self, shard: Shard, turn: Turn) -> None:
@@ -255,8 +263,8 @@ class Coordinators:
             try:
                 end_offset = shard.journal.append(decision.entries, self._broker.now_ms)
             except RefusedBatch as refusal:
-                self._reload(shard, refusal.reason)
                 _fail(decision.answers, ErrorCode.unknown_server_error)
+                self._revert(shard, turn, refusal.reason)
                 return
             except OSError as failure:
                 _fail(decision.answers, ErrorCode.coordinator_not_available)
@@ -272,6 +280,15 @@ class Coordinators:
                 _give(decision.answers)
             else:
                 shard.uncommitted.append((end_offset, decision.answers))
+
+    def _revert(self, shard: Shard, turn: Turn, reason: str) -> None:
+        """What was decided is too large to be kept: its groups go back to what the journal has of them."""
+        index = shard.partition.index
+        self._broker.events.append(error("group change not written", partition=index, reason=reason))
+        undone = self._turn(shard)
+        for group_id, former in turn.formers.items():
+            shard.coordinator.revert(undone, group_id, former)
+        _give(undone.decision.answers)
 
     def _serves(self, shard: Shard) -> bool:
         return self._shards.get(shard.partition) is shard
@@ -301,16 +318,22 @@ class Coordinators:
             self._broker.checkpoints.want()
 
     def on_topic_deleted(self, name: str, topic_id: bytes) -> None:
-        """Whoever makes a topic of that name again does not begin where others were in the old one."""
+        """What was committed for it goes with the next tick; nobody is told it from now on, by its id."""
+        self._deleted.setdefault(name, set()).add(topic_id)
 
-        def is_gone(committed_name: str, committed_id: bytes) -> bool:
-            return committed_name == name and committed_id in (topic_id, NO_ID)
+    def _forget_deleted(self) -> None:
+        deleted, self._deleted = self._deleted, {}
+
+        def is_gone(name: str, topic_id: bytes) -> bool:
+            ids = deleted.get(name)
+            is_unnamed = topic_id == NO_ID and self._topics.id_of(name) is None
+            return ids is not None and (topic_id in ids or is_unnamed)
 
         for shard in list(self._shards.values()):
             if shard.journal.is_loaded and len(shard.coordinator.offsets):
                 self.run(shard, lambda coordinator, turn: coordinator.delete_topics(turn, is_gone))
 
-    def _is_of_another(self, name: str, topic_id: bytes) -> bool:
+    def is_of_another(self, name: str, topic_id: bytes) -> bool:
         """Whether an offset was committed for a topic of that name before the one there is now."""
         known = self._topics.id_of(name)
         return known is not None and topic_id not in (known, NO_ID)
@@ -318,6 +341,12 @@ class Coordinators:
     # Time and background work.
 
     def tick(self) -> None:
+        if self._deleted:
+            self._forget_deleted()
+        unloaded, self._unloaded = self._unloaded, []
+        for partition in unloaded:
+            self.resign(partition)
+            self.lead(partition)
         for shard in list(self._shards.values()):
             timers = shard.coordinator.timers
             while timers.next_ms is not None and timers.next_ms <= self._broker.uptime_ms:
@@ -347,16 +376,20 @@ class Coordinators:
         journal = shard.journal
         try:
             journal.load()
-        except OSError as failure:  # tried again at the next piece, unless the directory is lost with it
+        except OSError as failure:
             self._broker.fail_directory(shard.partition.directory, failure)
+            if self._serves(shard):  # too many open files: all of it again, from the next tick on
+                if shard in self._busy:
+                    self._busy.remove(shard)
+                self._unloaded.append(shard.partition)
             return
         if journal.failure is not None:
             self._broker.events.append(error("groups not loaded", reason=journal.failure))
         elif journal.is_loaded:
-            self._note_undecided(shard)
+            self._drop_undecided(journal)
             self.run(shard, GroupCoordinator.resume)
             if len(shard.coordinator.offsets):
-                self.run(shard, lambda groups, turn: groups.delete_topics(turn, self._is_of_another))
+                self.run(shard, lambda groups, turn: groups.delete_topics(turn, self.is_of_another))
             if shard.coordinator.groups:
                 self._broker.events.append(
                     info(
@@ -369,16 +402,12 @@ class Coordinators:
         if (journal.failure is not None or journal.is_loaded) and shard in self._busy:
             self._busy.remove(shard)
 
-    @staticmethod
-    def _note_undecided(shard: Shard) -> None:
-        offsets = shard.coordinator.offsets
-        for entry in shard.journal.undecided:
-            try:
-                key = read_key(entry.key)
-            except CorruptBatch:
-                continue
-            spots = offsets.undecided.setdefault(key.group_id, {})
-            spots[key.name, key.partition] = spots.get((key.name, key.partition), 0) + 1
+    def _drop_undecided(self, journal: Journal) -> None:
+        """Nobody here can end a transaction that Kafka left open: what it committed does not count."""
+        count = journal.drop_undecided()
+        if count:
+            index = journal.partition.index
+            self._broker.events.append(warning("open transactions dropped", partition=index, records=count))
 
     def _write_anew(self, shard: Shard) -> None:
         try:
@@ -395,13 +424,11 @@ class Coordinators:
 
 def _give(answers: list[tuple[Ticket, Any]]) -> None:
     for ticket, answer in answers:
-        assert isinstance(ticket, Awaited)
         ticket.give(answer)
 
 
 def _fail(answers: list[tuple[Ticket, Any]], code: ErrorCode) -> None:
     for ticket, _ in answers:
-        assert isinstance(ticket, Awaited)
         ticket.fail(code)
 
 

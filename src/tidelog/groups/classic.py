@@ -317,8 +317,16 @@ class ClassicGroup(Roster):
 
     def _share_out(self, turn: Turn, assignments: Mapping[str, bytes]) -> None:
         """The record makes it so (`replay`); the answers leave with it."""
-        self._become(turn, State.STABLE)
         self._write(turn, assignments)
+        try:
+            turn.check_size()
+        except Refused:
+            turn.decision.entries.clear()
+            for member in self.members.values():
+                self.answer_sync(turn, member, SyncAnswer(ErrorCode.unknown_server_error))
+            self._prepare(turn)
+            return
+        self._become(turn, State.STABLE)
         for member in self.members.values():
             self.answer_sync(turn, member, self.sync_answer(assignments.get(member.member_id, b"")))
             self._renew(turn, member)

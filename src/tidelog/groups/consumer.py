@@ -17,15 +17,16 @@ give up its partitions within its rebalance timeout, is fenced.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import Enum
 
 from tidelog.base.decision import Entry
+from tidelog.base.limits import MATCHES_AT_ONCE_MAX
 from tidelog.groups import records
 from tidelog.groups.facts import write_entry
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer, check_epoch, flat, updated
 from tidelog.groups.patterns import Patterns
-from tidelog.groups.plan import Plan, hash_of
+from tidelog.groups.plan import Plan
 from tidelog.groups.reconcile import ConsumerMember, MemberState, Reported, reconcile
 from tidelog.groups.records import (
     ConsumerValue,
@@ -39,7 +40,8 @@ from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
 from tidelog.protocol.errors import ErrorCode
 
 SESSION, REBALANCE, REJOIN, SYNC = "session", "rebalance", "rejoin", "sync"
-PATTERNS_INTERVAL_MS = 1_000  # between two looks at all topics
+PATTERNS_PAUSE_MS = 1_000  # between two looks at all topics, where that is little work
+PATTERNS_PAUSE_LONG_MS = 10_000  # and where it is not
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 
 
@@ -217,13 +219,12 @@ class ConsumerGroup:
         for member in self.members.values():
             self.renew(turn, member)
             if member.state is MemberState.UNREVOKED:
-                self.set_timer(turn, REBALANCE, member.member_id, member.value.rebalance_timeout_ms)
+                kind = REJOIN if member.is_classic else REBALANCE
+                self.set_timer(turn, kind, member.member_id, member.value.rebalance_timeout_ms)
 
     # Heartbeats.
 
     def heartbeat(self, turn: Turn, beat: Heartbeat, patterns: Patterns) -> HeartbeatAnswer:
-        if beat.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
-            return self._leave(turn, beat)
         self._check_room(turn, beat)
         known = self._speaking_member(turn, beat)
         before = known or ConsumerMember(beat.member_id or turn.new_member_id(), _BLANK)
@@ -258,11 +259,18 @@ class ConsumerGroup:
         self._topics_epoch = turn.topics.epoch
 
     def is_due_for_patterns(self, turn: Turn) -> bool:
-        is_recent = self._resolved_epoch >= 0 and turn.uptime_ms - self._resolved_ms < PATTERNS_INTERVAL_MS
-        return turn.topics.epoch != self._resolved_epoch and not is_recent
+        if turn.topics.epoch == self._resolved_epoch:
+            return False
+        is_much = len(self.patterns) * turn.topics.count > MATCHES_AT_ONCE_MAX
+        pause_ms = PATTERNS_PAUSE_LONG_MS if is_much else PATTERNS_PAUSE_MS
+        return self._resolved_epoch < 0 or turn.uptime_ms - self._resolved_ms >= pause_ms
 
     def note_patterns(self, turn: Turn) -> None:
         self._resolved_epoch, self._resolved_ms = turn.topics.epoch, turn.uptime_ms
+
+    def forget_looks(self) -> None:
+        """What was seen of the topics may not have been acted on: look again with the next heartbeat."""
+        self._topics_epoch = self._resolved_epoch = -1
 
     def _check_room(self, turn: Turn, beat: Heartbeat) -> None:
         size_max = turn.settings.number("group.consumer.max.size")
@@ -369,12 +377,10 @@ class ConsumerGroup:
         )
 
     def _time_revocation(self, turn: Turn, member: ConsumerMember) -> None:
-        if member.is_classic:  # which has to join again instead
-            return
-        if member.state is MemberState.UNREVOKED:
-            self.set_timer(turn, REBALANCE, member.member_id, member.value.rebalance_timeout_ms)
-        else:
+        if member.state is not MemberState.UNREVOKED:
             self.stop_timer(turn, REBALANCE, member.member_id)
+        elif not member.is_classic:  # which has to join again instead
+            self.set_timer(turn, REBALANCE, member.member_id, member.value.rebalance_timeout_ms)
 
     def _write_current(self, turn: Turn, member: ConsumerMember) -> None:
         turn.write(records.CURRENT, self.group_id, member.current, member.member_id)
@@ -385,36 +391,43 @@ class ConsumerGroup:
 
     # Going.
 
-    def _leave(self, turn: Turn, beat: Heartbeat) -> HeartbeatAnswer:
-        if beat.instance_id is None:
-            member = self.members.get(beat.member_id)
-            if member is None:
-                raise Refused(
-                    ErrorCode.unknown_member_id,
-                    f"Member {beat.member_id} is not a member of group {self.group_id}.",
-                )
-        else:
-            member = self._checked_static(beat)
-        if beat.epoch == STATIC_LEAVE_EPOCH:
-            self._write_current(turn, member._replace(epoch=STATIC_LEAVE_EPOCH, revoking={}))
-            self.stop_timer(turn, REBALANCE, member.member_id)
-        else:
-            self.fence(turn, [member])
-        return HeartbeatAnswer(ErrorCode.none, None, member.member_id, beat.epoch)
+    def leaving_member(self, beat: Heartbeat) -> ConsumerMember:
+        """Who says that it goes; Refused if it is not in."""
+        if beat.instance_id is not None:
+            return self._checked_static(beat)
+        member = self.members.get(beat.member_id)
+        if member is None:
+            raise Refused(
+                ErrorCode.unknown_member_id,
+                f"Member {beat.member_id} is not a member of group {self.group_id}.",
+            )
+        return member
 
-    def fence(self, turn: Turn, members: list[ConsumerMember]) -> None:
+    def step_out(self, turn: Turn, member: ConsumerMember) -> None:
+        """A static member goes and will be back within its session: its place is kept."""
+        self._write_current(turn, member._replace(epoch=STATIC_LEAVE_EPOCH, revoking={}))
+        self.stop_timer(turn, REBALANCE, member.member_id)
+
+    def fence(self, turn: Turn, member_ids: Collection[str]) -> None:
         """Remove members; the others share what they had."""
-        gone = {member.member_id for member in members}
-        left = [member for member in self.members.values() if member.member_id not in gone]
-        for member in members:
-            self._write_removal(turn, member.member_id)
-            self._stop_timers(turn, member.member_id)
-        kept_patterns = {member.value.pattern for member in left}
-        for pattern in self.patterns:
-            if pattern not in kept_patterns:
+        for member_id in member_ids:
+            self._write_removal(turn, member_id)
+            self._stop_timers(turn, member_id)
+        if self.patterns:
+            left = [member for member in self.members.values() if member.member_id not in member_ids]
+            kept = {member.value.pattern for member in left}
+            for pattern in [pattern for pattern in self.patterns if pattern not in kept]:
                 turn.write(records.PATTERN, self.group_id, None, pattern)
-        names = dict.fromkeys(name for member in left for name in self.topics_of(member.value))
-        self.write_epoch(turn, self.epoch + 1, hash_of(turn, names))
+        self.write_epoch(turn, self.epoch + 1, self.metadata_hash)
+
+    def is_due(self, alarm: Alarm) -> bool:
+        """Whether an alarm is still about what it was set for."""
+        member = self.members.get(alarm.member_id)
+        if member is None:
+            return False
+        if alarm.kind == REBALANCE:
+            return member.state is MemberState.UNREVOKED and not member.is_classic
+        return alarm.kind == SESSION or member.is_classic
 
     def write_epoch(self, turn: Turn, epoch: int, metadata_hash: int) -> None:
         turn.write(records.CONSUMER, self.group_id, ConsumerValue(epoch, metadata_hash))

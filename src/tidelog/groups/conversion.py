@@ -20,8 +20,18 @@ from collections.abc import Collection
 from tidelog.base.limits import GROUP_PROTOCOLS_MAX
 from tidelog.groups import consumer
 from tidelog.groups.classic import ClassicGroup
-from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Member, Protocols, Sync, SyncAnswer
+from tidelog.groups.classic_member import (
+    Join,
+    JoinAnswer,
+    Leaving,
+    Member,
+    Protocols,
+    Sync,
+    SyncAnswer,
+    choose_protocol,
+)
 from tidelog.groups.consumer import ConsumerGroup
+from tidelog.groups.facts import write_entry
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.plan import hash_of
 from tidelog.groups.reconcile import ConsumerMember, MemberState
@@ -119,7 +129,15 @@ def must_downgrade(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -
         and all(member.is_classic for member in left)
         and may_downgrade(turn)
         and len(left) <= turn.settings.number("group.max.size")
+        and _fits(turn, _lowered(turn, group, leaving))
     )
+
+
+def _fits(turn: Turn, lowered: ClassicGroup) -> bool:
+    """Whether one record has room for the whole group; if not, its members are better off as they are."""
+    lowered.protocol_name = choose_protocol(lowered.members.values())
+    record = write_entry(CLASSIC, lowered.group_id, lowered.value(None))
+    return len(record.value or b"") <= turn.record_size_max
 
 
 def may_downgrade(turn: Turn) -> bool:
@@ -129,14 +147,19 @@ def may_downgrade(turn: Turn) -> bool:
 def downgrade(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -> ClassicGroup:
     """A classic group with the members that are left, about to rebalance."""
     group.bury(turn)
+    lowered = _lowered(turn, group, leaving)
+    if lowered.members:
+        lowered.settle(turn)
+    return lowered
+
+
+def _lowered(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -> ClassicGroup:
     lowered = ClassicGroup(group.group_id, turn.now_ms)
     lowered.protocol_type = CONSUMER_TYPE
     lowered.generation = group.epoch
     for member in group.members.values():
         if member.member_id not in leaving:
             _hand_over(turn, lowered, member)
-    if lowered.members:
-        lowered.settle(turn)
     return lowered
 
 

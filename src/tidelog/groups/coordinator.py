@@ -1,35 +1,40 @@
 """The groups of one partition of `__consumer_offsets`: which there are, and who of them a request is for.
 
 Each command takes a turn and a ticket, and leaves in the turn's decision what is to be written and who is to
-be answered. `replay` is the only way in which a written record takes effect, here and after a restart.
+be answered. What is written takes effect by `GroupState.replay`, here and after a restart.
 
-**Invariant:** the state after every decision that was written is what a replay of the journal gives.
+**Invariant:** a request that is refused, or whose decision cannot be written, leaves its group as it was.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tidelog.base.decision import Entry, Ticket
+from tidelog.base.decision import Ticket
+from tidelog.base.limits import (
+    GROUP_METADATA_SIZE_MAX,
+    OFFSETS_EXPIRED_MAX,
+    PENDING_MEMBERS_MAX,
+)
 from tidelog.base.timers import Timers
 from tidelog.groups import consumer, conversion, records
 from tidelog.groups.assignors import ASSIGNORS
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Member, Sync, SyncAnswer
 from tidelog.groups.consumer import ConsumerGroup
-from tidelog.groups.facts import Fact, read_entry, write_entry
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
-from tidelog.groups.offsets import MINUTE_MS, Commit, Offsets, Spot
+from tidelog.groups.offsets import MINUTE_MS, Commit, Spot
 from tidelog.groups.patterns import Patterns
-from tidelog.groups.records import ClassicValue, group_key
 from tidelog.groups.roster import State
+from tidelog.groups.state import Group, GroupState
 from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
 from tidelog.protocol.embedded import read_subscription
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 
 EXPIRY = "offsets expiry"
-Group = ClassicGroup | ConsumerGroup
+EXPIRY_PAUSE_MS = 100  # before what is left expires
 
 
 class CommitAsk(NamedTuple):
@@ -44,75 +49,14 @@ class CommitAsk(NamedTuple):
     commits: list[Commit]
 
 
-class GroupCoordinator:
+class GroupCoordinator(GroupState):
     def __init__(self, patterns: Patterns) -> None:
-        self.groups: dict[str, Group] = {}
-        self.offsets = Offsets()
+        super().__init__()
         self.timers: Timers[Alarm] = Timers()
         self._patterns = patterns
         self._expiry = GroupTimer(Alarm(EXPIRY, "", ""))
-
-    # The journal.
-
-    def replay(self, entry: Entry) -> None:
-        """Let a record take effect; CorruptBatch if it is none of ours or Kafka's."""
-        fact = read_entry(entry)
-        if fact is None:
-            return
-        if fact.kind == records.OFFSET:
-            self.offsets.replay(fact.group_id, fact.name, fact.partition, fact.value)
-            if fact.value is not None and fact.group_id not in self.groups:
-                self.groups[fact.group_id] = ClassicGroup(fact.group_id, fact.value.commit_ms)
-        elif fact.kind == records.CLASSIC:
-            self._replay_classic(fact.group_id, fact.value, entry)
-        else:
-            self._replay_consumer(fact)
-
-    def _replay_classic(self, group_id: str, value: ClassicValue | None, entry: Entry) -> None:
-        group = self.groups.get(group_id)
-        if value is None:
-            if isinstance(group, ClassicGroup) and group.is_empty:
-                self._forget(group_id)
-            return
-        if isinstance(group, ConsumerGroup):
-            return  # a group of both protocols is the newer one
-        if group is not None and entry.fact is not None:  # it has just decided that itself
-            group.replay(value)
-        else:
-            group = self.groups[group_id] = ClassicGroup(group_id, value.state_ms)
-            group.restore(value)
-        group.stored = entry.value
-
-    def _replay_consumer(self, fact: Fact) -> None:
-        group = self.groups.get(fact.group_id)
-        value = fact.value
-        if not isinstance(group, ConsumerGroup):
-            if value is None:
-                return
-            group = self.groups[fact.group_id] = ConsumerGroup(fact.group_id)
-        if fact.kind == records.CONSUMER and value is None:
-            self._forget(fact.group_id)
-        elif fact.kind == records.CONSUMER:
-            group.replay_group(value)
-        elif fact.kind == records.TARGET and value is not None:
-            group.replay_target(value)
-        elif fact.kind == records.MEMBER:
-            group.replay_member(fact.name, value)
-        elif fact.kind == records.TARGET_MEMBER:
-            group.replay_target_member(fact.name, value)
-        elif fact.kind == records.CURRENT:
-            group.replay_current(fact.name, value)
-        elif fact.kind == records.PATTERN:
-            group.replay_pattern(fact.name, value)
-
-    def _forget(self, group_id: str) -> None:
-        """The group's own record is gone; what it committed stays, with a group that nobody is in."""
-        committed = self.offsets.of(group_id)
-        if committed:
-            newest_ms = max(each.commit_ms for each in committed.values())
-            self.groups[group_id] = ClassicGroup(group_id, newest_ms)
-        else:
-            self.groups.pop(group_id, None)
+        self._unexpired: list[str] = []  # groups that have yet to be looked at, of those there were
+        self._given: deque[tuple[str, str]] = deque()  # ids given to new members, the oldest first
 
     def resume(self, turn: Turn) -> None:
         """Everything is loaded: sessions begin."""
@@ -120,34 +64,22 @@ class GroupCoordinator:
             group.resume(turn)
         self._await_expiry(turn)
 
-    def stored(self) -> Iterator[list[Entry]]:
-        """All that the journal needs to have, a group at a time; others may come and go meanwhile."""
-        for group_id in list(dict.fromkeys((*self.groups, *self.offsets.group_ids()))):
-            yield self._stored_of(group_id)
-
-    def _stored_of(self, group_id: str) -> list[Entry]:
-        entries = []
-        group = self.groups.get(group_id)
-        if isinstance(group, ClassicGroup) and group.stored is not None:
-            entries.append(Entry(group_key(records.CLASSIC, group_id), group.stored))
-        elif isinstance(group, ConsumerGroup):
-            entries += group.entries()
-        for (topic, partition), committed in self.offsets.of(group_id).items():
-            entries.append(write_entry(records.OFFSET, group_id, committed, topic, partition))
-        return entries
-
-    @property
-    def record_count(self) -> int:
-        """About how many records `stored` gives."""
-        return len(self.groups) + len(self.offsets)
+    def _take_back(self, turn: Turn, group_id: str) -> None:
+        """A request is refused: if it had decided something by then, its group is what it was."""
+        former = turn.formers[group_id]
+        if turn.decision.entries:
+            turn.decision.entries.clear()
+            if not isinstance(former, ClassicGroup):  # which refuses before it changes anything
+                self.revert(turn, group_id, former)
 
     # Classic groups.
 
     def join(self, turn: Turn, asked: Join, ticket: Ticket) -> None:
+        turn.note_former(asked.group_id, self.groups.get(asked.group_id))
         try:
             self._join(turn, asked, ticket)
         except Refused as refusal:
-            turn.decision.entries.clear()
+            self._take_back(turn, asked.group_id)
             turn.decision.answer(ticket, JoinAnswer(refusal.code, asked.member_id))
 
     def _join(self, turn: Turn, asked: Join, ticket: Ticket) -> None:
@@ -155,6 +87,8 @@ class GroupCoordinator:
         most_ms = turn.settings.number("group.max.session.timeout.ms")
         if not least_ms <= asked.session_timeout_ms <= most_ms:
             raise Refused(ErrorCode.invalid_session_timeout)
+        if sum(len(metadata) for _, metadata in asked.protocols) > GROUP_METADATA_SIZE_MAX:
+            raise Refused(ErrorCode.message_too_large)
         group = self.groups.get(asked.group_id)
         if isinstance(group, ConsumerGroup) and group.is_empty:
             self._bury(turn, group)
@@ -162,7 +96,9 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             group = self._maybe_downgrade(turn, group, asked)
         if isinstance(group, ConsumerGroup):
-            turn.decision.answer(ticket, conversion.join(turn, group, asked, self._patterns))
+            answer = conversion.join(turn, group, asked, self._patterns)
+            turn.check_size()
+            turn.decision.answer(ticket, answer)
             return
         if group is None:
             if asked.member_id:
@@ -170,6 +106,20 @@ class GroupCoordinator:
             group = ClassicGroup(asked.group_id, turn.now_ms)
         group.join(turn, asked, ticket)
         self.groups[asked.group_id] = group
+        self._bound_pending(turn, group)
+
+    def _bound_pending(self, turn: Turn, group: ClassicGroup) -> None:
+        """Of ids that nobody has joined with yet, the oldest go; who has one asks for another."""
+        newest = next(reversed(group.pending), None)
+        if newest is not None and (group.group_id, newest) != (self._given[-1] if self._given else None):
+            self._given.append((group.group_id, newest))
+        while len(self._given) > PENDING_MEMBERS_MAX:
+            group_id, member_id = self._given.popleft()
+            oldest = self.groups.get(group_id)
+            if isinstance(oldest, ClassicGroup) and member_id in oldest.pending:
+                turn.timers.stop(oldest.pending[member_id])
+                oldest.on_pending_end(turn, member_id)
+                self._maybe_forget(oldest)
 
     def _maybe_downgrade(self, turn: Turn, group: ConsumerGroup, asked: Join) -> Group:
         """A classic member that takes the place of the last one with the consumer protocol finds a classic
@@ -185,6 +135,7 @@ class GroupCoordinator:
         return lowered
 
     def sync(self, turn: Turn, asked: Sync, ticket: Ticket) -> None:
+        turn.note_former(asked.group_id, self.groups.get(asked.group_id))
         try:
             group = self._classic_or_consumer(asked.group_id)
             if isinstance(group, ConsumerGroup):
@@ -214,6 +165,7 @@ class GroupCoordinator:
     def leave(self, turn: Turn, group_id: str, leaving: list[Leaving], ticket: Ticket) -> None:
         """Answered with one error for each; all UNKNOWN_MEMBER_ID if there is no such group."""
         group = self.groups.get(group_id)
+        turn.note_former(group_id, group)
         if group is None:
             turn.decision.answer(ticket, [ErrorCode.unknown_member_id] * len(leaving))
         elif isinstance(group, ConsumerGroup):
@@ -228,20 +180,28 @@ class GroupCoordinator:
     # Consumer groups.
 
     def consumer_heartbeat(self, turn: Turn, beat: Heartbeat, ticket: Ticket) -> None:
+        turn.note_former(beat.group_id, self.groups.get(beat.group_id))
         try:
             self._check_heartbeat(turn, beat)
             group = self._consumer_group(turn, beat)
-            is_leaving = beat.epoch == consumer.LEAVE_EPOCH and beat.instance_id is None
-            if is_leaving and beat.member_id in group.members:
-                self._fence(turn, group, [beat.member_id])
-                answer = HeartbeatAnswer(ErrorCode.none, None, beat.member_id, beat.epoch)
+            if beat.epoch in (consumer.LEAVE_EPOCH, consumer.STATIC_LEAVE_EPOCH):
+                answer = self._leave(turn, group, beat)
             else:
                 answer = group.heartbeat(turn, beat, self._patterns)
+                turn.check_size()
                 self._replace(turn, group)
         except Refused as refusal:
-            turn.decision.entries.clear()
+            self._take_back(turn, beat.group_id)
             answer = HeartbeatAnswer(refusal.code, refusal.message)
         turn.decision.answer(ticket, answer)
+
+    def _leave(self, turn: Turn, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatAnswer:
+        member = group.leaving_member(beat)
+        if beat.epoch == consumer.STATIC_LEAVE_EPOCH:
+            group.step_out(turn, member)
+        else:
+            self._fence(turn, group, [member.member_id])
+        return HeartbeatAnswer(ErrorCode.none, None, member.member_id, beat.epoch)
 
     def _replace(self, turn: Turn, group: ConsumerGroup) -> None:
         """A heartbeat was taken by its group, which may have been a classic one until then."""
@@ -285,7 +245,7 @@ class GroupCoordinator:
         if conversion.must_downgrade(turn, group, member_ids):
             self.groups[group.group_id] = conversion.downgrade(turn, group, member_ids)
         else:
-            group.fence(turn, [group.members[member_id] for member_id in member_ids])
+            group.fence(turn, member_ids)
 
     # Offsets.
 
@@ -334,8 +294,9 @@ class GroupCoordinator:
             turn.decision.answer(ticket, (ErrorCode.non_empty_group, []))
             return
         errors = []
+        subscribed = frozenset(self._subscribed_topics(group))
         for topic, partition in spots:
-            if self._subscribes(group, topic):
+            if topic in subscribed:
                 errors.append(ErrorCode.group_subscribed_to_topic)
                 continue
             if (topic, partition) in self.offsets.of(group_id):
@@ -371,14 +332,6 @@ class GroupCoordinator:
     def delete_topics(self, turn: Turn, is_gone: Callable[[str, bytes], bool]) -> None:
         self.offsets.delete_topics(turn, is_gone)
 
-    def _subscribes(self, group: Group, topic: str) -> bool:
-        """Whether members of the group consume the topic, as far as the coordinator can tell."""
-        if isinstance(group, ConsumerGroup):
-            return topic in group.subscribed_topics()
-        if not group.uses_consumer_protocol:
-            return not group.is_empty
-        return any(topic in _topics_of(member) for member in group.members.values())
-
     # Time.
 
     def tick(self, turn: Turn) -> None:
@@ -387,28 +340,36 @@ class GroupCoordinator:
         if alarm is None:
             return
         if alarm.kind == EXPIRY:
-            self._expire(turn)
-            self._await_expiry(turn)
+            is_done = self._expire(turn)
+            self._await_expiry(turn, 0 if is_done else EXPIRY_PAUSE_MS)
             return
         group = self.groups.get(alarm.group_id)
+        turn.note_former(alarm.group_id, group)
         if isinstance(group, ClassicGroup):
             group.on_alarm(turn, alarm)
             self._maybe_forget(group)
-        elif group is not None and alarm.member_id in group.members:
+        elif group is not None and group.is_due(alarm):
             self._fence(turn, group, [alarm.member_id])
 
-    def _await_expiry(self, turn: Turn) -> None:
-        turn.set_timer(self._expiry, turn.settings.number("offsets.retention.check.interval.ms"))
+    def _await_expiry(self, turn: Turn, delay_ms: int = 0) -> None:
+        turn.set_timer(self._expiry, delay_ms or turn.settings.number("offsets.retention.check.interval.ms"))
 
-    def _expire(self, turn: Turn) -> None:
+    def _expire(self, turn: Turn) -> bool:
+        """Forget what nobody has asked for in time; whether that was all."""
         retention_ms = turn.settings.number("offsets.retention.minutes") * MINUTE_MS
-        for group in list(self.groups.values()):
-            committed = self.offsets.of(group.group_id)
+        self._unexpired = self._unexpired or list(self.groups)
+        while self._unexpired:
+            group = self.groups.get(self._unexpired.pop())
+            if group is None:
+                continue
             gone = list(self._expired(turn, group, retention_ms))
-            if group.is_empty and len(gone) == len(committed):
+            if group.is_empty and len(gone) == len(self.offsets.of(group.group_id)):
                 self._remove(turn, group)
             else:
                 self.offsets.delete(turn, group.group_id, gone)
+            if len(turn.decision.entries) >= OFFSETS_EXPIRED_MAX:
+                return False
+        return True
 
     def _expired(self, turn: Turn, group: Group, retention_ms: int) -> Iterator[Spot]:
         since_ms = -1

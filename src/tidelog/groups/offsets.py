@@ -3,7 +3,7 @@
 | group         | an offset goes `offsets.retention.minutes` after         |
 |---------------|----------------------------------------------------------|
 | has members   | its commit, if the group does not subscribe to the topic |
-| had members   | the last of them left, or its commit if that was later   |
+| had members   | its commit, or the last of a classic group's left        |
 | never had any | its commit                                               |
 
 **Invariant:** what is here is what the journal's last record of each key says.
@@ -36,9 +36,6 @@ class Commit(NamedTuple):
 class Offsets:
     def __init__(self) -> None:
         self._by_group: dict[str, dict[Spot, CommittedOffset]] = {}
-        self.undecided: dict[
-            str, dict[Spot, int]
-        ] = {}  # spots that open transactions commit to, and how many
 
     def __len__(self) -> int:
         return sum(map(len, self._by_group.values()))
@@ -78,21 +75,18 @@ class Offsets:
         for topic, partition in spots:
             turn.write(OFFSET, group_id, None, topic, partition)
 
-    def delete_topics(self, turn: Turn, is_gone: Callable[[str, bytes], bool]) -> int:
-        """Forget what was committed for topics that are no more; how many that were."""
-        count = 0
+    def delete_topics(self, turn: Turn, is_gone: Callable[[str, bytes], bool]) -> None:
+        """Forget what was committed for topics that are no more."""
         for group_id, spots in self._by_group.items():
             gone = [spot for spot, committed in spots.items() if is_gone(spot[0], committed.topic_id)]
             self.delete(turn, group_id, gone)
-            count += len(gone)
-        return count
 
     def expired(
         self, group_id: str, now_ms: int, retention_ms: int, since_ms: int, is_kept: Callable[[str], bool]
     ) -> Iterator[Spot]:
         """The spots whose time is over; `since_ms`: when the group last had members, or -1."""
         for spot, committed in self.of(group_id).items():
-            if is_kept(spot[0]) or spot in self.undecided.get(group_id, ()):
+            if is_kept(spot[0]):
                 continue
             due_ms = committed.expire_ms
             if due_ms < 0:

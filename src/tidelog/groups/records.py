@@ -32,6 +32,7 @@ OFFSET_0, OFFSET, CLASSIC, CONSUMER, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURR
 PATTERN = 16
 _KINDS = (*range(CURRENT + 1), PATTERN)
 NO_ID = bytes(16)
+_STATES = range(3)  # of a member: `reconcile.MemberState`
 
 _OFFSET_HEAD = Struct(">hqi")  # version, offset, leader epoch
 _VALUE_0 = INT16.pack(0)
@@ -383,6 +384,8 @@ def read_current_value(value: bytes) -> CurrentValue:
     reader.version(0, 0)
     reader.is_flexible = True
     epoch, previous_epoch, state = reader.int32(), reader.int32(), reader.int8()
+    if state not in _STATES:
+        raise CorruptBatch(f"a member is in state {state}, which is not known")
 
     def topic() -> tuple[bytes, dict[int, int]]:
         topic_id, partitions = reader.take(16), reader.numbers()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from tidelog.base.decision import Decision
+from tidelog.base.setting import INT32_MAX
 from tidelog.base.timers import Timer, Timers
 from tidelog.groups.facts import write_entry
 from tidelog.protocol.errors import ErrorCode
@@ -22,6 +23,9 @@ class Topics(Protocol):
     def epoch(self) -> int:
         """Raised whenever a topic comes, goes or grows."""
         ...
+
+    @property
+    def count(self) -> int: ...
 
     def names(self) -> Iterable[str]: ...
 
@@ -60,7 +64,17 @@ GroupTimer = Timer[Alarm]
 
 
 class Turn:
-    __slots__ = ("decision", "entropy", "now_ms", "settings", "timers", "topics", "uptime_ms")
+    __slots__ = (
+        "decision",
+        "entropy",
+        "formers",
+        "now_ms",
+        "record_size_max",
+        "settings",
+        "timers",
+        "topics",
+        "uptime_ms",
+    )
 
     def __init__(
         self,
@@ -70,6 +84,7 @@ class Turn:
         topics: Topics,
         timers: Timers[Alarm],
         entropy: Callable[[int], bytes],
+        record_size_max: int = INT32_MAX,
     ) -> None:
         self.now_ms = now_ms
         self.uptime_ms = uptime_ms
@@ -77,11 +92,26 @@ class Turn:
         self.topics = topics
         self.timers = timers
         self.entropy = entropy
+        self.record_size_max = record_size_max
         self.decision = Decision()
+        self.formers: dict[str, object] = {}
 
     def write(self, kind: int, group_id: str, value: object, name: str = "", partition: int = -1) -> None:
         """Decide what is known under a key from now on, or with no value that nothing is."""
         self.decision.entries.append(write_entry(kind, group_id, value, name, partition))
+
+    def note_former(self, group_id: str, group: object) -> None:
+        """What a group was before this turn, in case it must be that again."""
+        self.formers.setdefault(group_id, group)
+
+    def check_size(self) -> None:
+        """Refused if a record of the decision is larger than the journal takes."""
+        largest = max((len(entry.value or b"") for entry in self.decision.entries), default=0)
+        if largest > self.record_size_max:
+            raise Refused(
+                ErrorCode.invalid_request,
+                f"The group would need a record of {largest} bytes; {self.record_size_max} are taken.",
+            )
 
     def set_timer(self, timer: GroupTimer, delay_ms: int) -> None:
         self.timers.set(timer, self.uptime_ms + delay_ms)

@@ -1,4 +1,4 @@
-"""The parts of one answer, which come from the store one by one.
+"""The parts of one answer, which come one by one: from the store, or from the coordinators of groups.
 
 **Invariant:** answered once: when the last part is in, or at the deadline with what there is.
 """
@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
 from tidelog.protocol.connection import Answer
+from tidelog.protocol.errors import ErrorCode
 
-Part = TypeVar("Part")
+Piece = TypeVar("Piece")
 
 
 def deadline_of(broker: Broker, timeout: timedelta) -> int:
     return broker.uptime_ms + max(int(timeout.total_seconds() * 1_000), 0)
 
 
-class Gathering(Parked, Generic[Part]):
+class Gathering(Parked, Generic[Piece]):
     """`late` stands for the parts that have not come by the deadline."""
 
     __slots__ = ("_answer", "_broker", "_late", "_parts", "_waiting_count")
@@ -30,17 +31,17 @@ class Gathering(Parked, Generic[Part]):
         broker: Broker,
         deadline_ms: int,
         count: int,
-        late: Part,
-        answer: Callable[[list[Part]], Answer],
+        late: Piece,
+        answer: Callable[[list[Piece]], Answer],
     ) -> None:
         super().__init__(deadline_ms, [])
         self._broker = broker
-        self._parts: list[Part | None] = [None] * count
+        self._parts: list[Piece | None] = [None] * count
         self._waiting_count = count
         self._late = late
         self._answer = answer
 
-    def put(self, place: int, part: Part) -> None:
+    def put(self, place: int, part: Piece) -> None:
         """One part, once."""
         self._parts[place] = part
         self._waiting_count -= 1
@@ -53,3 +54,23 @@ class Gathering(Parked, Generic[Part]):
 
     def finish_late(self) -> Answer:
         return self._answer([self._late if part is None else part for part in self._parts])
+
+
+class Part:
+    """The place of one part that a coordinator gives; `failed` makes one of an error."""
+
+    __slots__ = ("_failed", "_gathering", "_is_given", "_place")
+
+    def __init__(self, gathering: Gathering[Any], place: int, failed: Callable[[ErrorCode], Any]) -> None:
+        self._gathering = gathering
+        self._place = place
+        self._failed = failed
+        self._is_given = False
+
+    def give(self, answer: Any) -> None:
+        self._is_given = True
+        self._gathering.put(self._place, answer)
+
+    def fail(self, code: int) -> None:
+        if not self._is_given:
+            self.give(self._failed(ErrorCode(code)))

@@ -11,15 +11,15 @@ from functools import partial
 from typing import Any
 
 from tidelog.broker.broker import Broker
-from tidelog.broker.coordinators import Awaited
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
-from tidelog.groups.coordinator import Group, GroupCoordinator
+from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.groups.reconcile import ConsumerMember
 from tidelog.groups.roster import State
+from tidelog.groups.state import Group
 from tidelog.groups.turn import Turn
 from tidelog.handlers.describe import NO_OPERATIONS
-from tidelog.handlers.gathering import Gathering
+from tidelog.handlers.gathering import Gathering, Part
 from tidelog.handlers.groups import commit_deadline
 from tidelog.handlers.request import NO_THROTTLE, Outstanding, Request, Result
 from tidelog.handlers.uuids import to_uuid
@@ -106,23 +106,6 @@ def _nowhere(key_type: int, key: str, version: int) -> dict[str, Any]:
     }
 
 
-class _Part(Awaited):
-    """One shard's or group's part of an answer."""
-
-    __slots__ = ("_failed", "_gathering", "_place")
-
-    def __init__(self, gathering: Gathering[Any], place: int, failed: Callable[[ErrorCode], Any]) -> None:
-        self._gathering = gathering
-        self._place = place
-        self._failed = failed
-
-    def give(self, answer: Any) -> None:
-        self._gathering.put(self._place, answer)
-
-    def fail(self, code: ErrorCode) -> None:
-        self._gathering.put(self._place, self._failed(code))
-
-
 def handle_list_groups(broker: Broker, request: Request) -> Result:
     """*Behaviour*: the groups of this broker, of some states or types if asked.
 
@@ -139,7 +122,7 @@ def handle_list_groups(broker: Broker, request: Request) -> Result:
         told = () if failed is not ErrorCode.none else groups
         return request.respond(throttle_time=NO_THROTTLE, error_code=failed, groups=told)
 
-    late = ErrorCode.request_timed_out
+    late = ErrorCode.coordinator_not_available
     deadline_ms = commit_deadline(broker)
     gathering: Gathering[list[Any] | ErrorCode] = Gathering(broker, deadline_ms, len(shards), late, encode)
     if not shards:
@@ -148,9 +131,9 @@ def handle_list_groups(broker: Broker, request: Request) -> Result:
         if isinstance(shard, ErrorCode):
             gathering.put(place, shard)
             continue
-        ticket = _Part(gathering, place, lambda code: code)
+        ticket = Part(gathering, place, lambda code: code)
 
-        def command(groups: GroupCoordinator, turn: Turn, ticket: _Part = ticket) -> None:
+        def command(groups: GroupCoordinator, turn: Turn, ticket: Part = ticket) -> None:
             listed = [
                 _listed(request, group)
                 for group in groups.groups.values()
@@ -189,9 +172,14 @@ def _for_each(
     """Ask the coordinator of each group; one answer for all."""
     if not group_ids:
         return encode([])
-    late = failed("", ErrorCode.request_timed_out)
-    deadline_ms = commit_deadline(broker)
-    gathering: Gathering[Any] = Gathering(broker, deadline_ms, len(group_ids), late, encode)
+
+    def answer(parts: list[Any]) -> bytes:
+        late = ErrorCode.coordinator_not_available
+        named = zip(group_ids, parts, strict=True)
+        return encode([failed(name, late) if part is None else part for name, part in named])
+
+    gathering: Gathering[Any] = Gathering(broker, commit_deadline(broker), len(group_ids), None, answer)
+    seen: set[str] = set()
     for place, group_id in enumerate(group_ids):
         if not group_id and not takes_empty:
             gathering.put(place, failed(group_id, ErrorCode.invalid_group_id))
@@ -200,7 +188,13 @@ def _for_each(
         if isinstance(shard, ErrorCode):
             gathering.put(place, failed(group_id, shard))
             continue
-        ticket = _Part(gathering, place, partial(failed, group_id))
+        if group_id in seen and group_id in shard.coordinator.groups:
+            gathering.put(
+                place, failed(group_id, ErrorCode.invalid_request)
+            )  # it would be told again at length
+            continue
+        seen.add(group_id)
+        ticket = Part(gathering, place, partial(failed, group_id))
         broker.coordinators.run(shard, partial(describe, group_id=group_id, ticket=ticket))
     return gathering.result()
 
@@ -226,7 +220,7 @@ def handle_describe_groups(broker: Broker, request: Request) -> Result:
             authorized_operations=NO_OPERATIONS if code else operations,
         )
 
-    def describe(groups: GroupCoordinator, turn: Turn, group_id: str, ticket: _Part) -> None:
+    def describe(groups: GroupCoordinator, turn: Turn, group_id: str, ticket: Part) -> None:
         group = groups.groups.get(group_id)
         if isinstance(group, ClassicGroup):
             turn.decision.answer(ticket, _described_classic(request, group, operations))
@@ -295,7 +289,7 @@ def handle_consumer_group_describe(broker: Broker, request: Request) -> Result:
             authorized_operations=NO_OPERATIONS,
         )
 
-    def describe(groups: GroupCoordinator, turn: Turn, group_id: str, ticket: _Part) -> None:
+    def describe(groups: GroupCoordinator, turn: Turn, group_id: str, ticket: Part) -> None:
         group = groups.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             turn.decision.answer(ticket, _described_consumer(broker, request, group, _operations(asked)))
@@ -370,7 +364,7 @@ def handle_delete_groups(broker: Broker, request: Request) -> Result:
     def result(group_id: str, code: ErrorCode) -> Any:
         return request.make("DeletableGroupResult", group_id=group_id, error_code=code)
 
-    def delete(groups: GroupCoordinator, turn: Turn, group_id: str, ticket: _Part) -> None:
+    def delete(groups: GroupCoordinator, turn: Turn, group_id: str, ticket: Part) -> None:
         groups.delete_group(turn, group_id, ticket)
 
     def encode(codes: list[ErrorCode]) -> bytes:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from tidelog.base.limits import COMMITS_MAX
 from tidelog.broker.broker import Broker
-from tidelog.broker.coordinators import Awaited
 from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
 from tidelog.groups.offsets import Commit, Spot, no_offset
 from tidelog.groups.records import NO_ID, CommittedOffset
 from tidelog.groups.turn import Turn
-from tidelog.handlers.gathering import Gathering
+from tidelog.handlers.gathering import Gathering, Part
 from tidelog.handlers.groups import commit_deadline, coordinate
 from tidelog.handlers.names import missing_error
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
@@ -85,6 +85,8 @@ def handle_offset_commit(broker: Broker, request: Request) -> Result:
 
     if not commits:
         return encode([])
+    if len(commits) > COMMITS_MAX:
+        return refuse(ErrorCode.invalid_commit_offset_size)
     ask = CommitAsk(
         asked.group_id,
         asked.member_id,
@@ -125,13 +127,12 @@ def handle_offset_fetch(broker: Broker, request: Request) -> Result:
     """
     asked = request.decode()
     has_ids = request.version >= _IDS_VERSION
-    is_stable_wanted = getattr(asked, "require_stable", False)
     wanted = []
     for group in asked.groups if request.version >= _MANY_VERSION else (asked,):
         topics = _named(broker, group.topics, has_ids) if group.topics is not None else None
         member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
         wanted.append(_Wanted(group.group_id, member_id, epoch, topics))
-    late = _Found(ErrorCode.request_timed_out, ())
+    late = _Found(ErrorCode.coordinator_not_available, ())
     gathering: Gathering[_Found] = Gathering(
         broker,
         commit_deadline(broker),
@@ -141,32 +142,20 @@ def handle_offset_fetch(broker: Broker, request: Request) -> Result:
     )
     if not wanted:
         return _encode_fetch(request, wanted, [])
+    seen: set[str] = set()
     for place, group in enumerate(wanted):
-        _fetch_group(broker, request, group, is_stable_wanted, place, gathering)
+        if group.group_id in seen:  # the answer would be as long again for a few bytes
+            gathering.put(place, _Found(ErrorCode.invalid_request, ()))
+            continue
+        seen.add(group.group_id)
+        _fetch_group(broker, request, group, place, gathering)
     return gathering.result()
-
-
-class _Part(Awaited):
-    """One group's part of an answer about many."""
-
-    __slots__ = ("_gathering", "_place")
-
-    def __init__(self, gathering: Gathering[Any], place: int) -> None:
-        self._gathering = gathering
-        self._place = place
-
-    def give(self, answer: Any) -> None:
-        self._gathering.put(self._place, answer)
-
-    def fail(self, code: ErrorCode) -> None:
-        self._gathering.put(self._place, _Found(code, ()))
 
 
 def _fetch_group(
     broker: Broker,
     request: Request,
     wanted: _Wanted,
-    is_stable_wanted: bool,
     place: int,
     gathering: Gathering[_Found],
 ) -> None:
@@ -174,25 +163,22 @@ def _fetch_group(
     if isinstance(shard, ErrorCode):
         gathering.put(place, _Found(shard, ()))
         return
-    ticket = _Part(gathering, place)
+    ticket = Part(gathering, place, lambda code: _Found(code, ()))
 
     def command(groups: GroupCoordinator, turn: Turn) -> None:
         code = groups.check_fetch(wanted.group_id, wanted.member_id, wanted.epoch)
         found = _Found(code, ())
         if code is ErrorCode.none:
-            found = _Found(code, _fetched(broker, request, groups, wanted, is_stable_wanted))
+            found = _Found(code, _fetched(broker, request, groups, wanted))
         turn.decision.answer(ticket, found)
 
     broker.coordinators.run(shard, command)
 
 
-def _fetched(
-    broker: Broker, request: Request, groups: GroupCoordinator, wanted: _Wanted, is_stable_wanted: bool
-) -> tuple[Any, ...]:
+def _fetched(broker: Broker, request: Request, groups: GroupCoordinator, wanted: _Wanted) -> tuple[Any, ...]:
     committed = groups.offsets.of(wanted.group_id)
-    undecided = groups.offsets.undecided.get(wanted.group_id, {}) if is_stable_wanted else {}
     if wanted.topics is None:
-        return _all_fetched(broker, request, committed, undecided)
+        return _all_fetched(broker, request, committed)
     topics = []
     for topic in wanted.topics:
         if topic.name is None and request.version >= _IDS_VERSION:
@@ -201,7 +187,7 @@ def _fetched(
         else:
             name = topic.name or topic.asked.name
             parts = [
-                _spot(request, (name, index), committed, undecided) for index in topic.asked.partition_indexes
+                _spot(broker, request, (name, index), committed) for index in topic.asked.partition_indexes
             ]
         topics.append(_topic(request, getattr(topic.asked, "name", ""), topic.topic_id, topic.asked, parts))
     return tuple(topics)
@@ -211,7 +197,6 @@ def _all_fetched(
     broker: Broker,
     request: Request,
     committed: dict[Spot, CommittedOffset],
-    undecided: dict[Spot, int],
 ) -> tuple[Any, ...]:
     by_topic: dict[str, list[int]] = {}
     for name, index in committed:
@@ -221,17 +206,21 @@ def _all_fetched(
         known = broker.image.topics.get(name)
         if known is None and request.version >= _IDS_VERSION:
             continue  # it has no id to be told by
-        parts = [_spot(request, (name, index), committed, undecided) for index in indexes]
+        parts = [_spot(broker, request, (name, index), committed) for index in indexes]
         topics.append(_topic(request, name, known.topic_id if known is not None else NO_ID, None, parts))
     return tuple(topics)
 
 
 def _spot(
-    request: Request, spot: Spot, committed: dict[Spot, CommittedOffset], undecided: dict[Spot, int]
+    broker: Broker,
+    request: Request,
+    spot: Spot,
+    committed: dict[Spot, CommittedOffset],
 ) -> Any:
-    if spot in undecided:
-        return _part(request, spot[1], no_offset(), ErrorCode.unstable_offset_commit)
-    return _part(request, spot[1], committed.get(spot) or no_offset(), ErrorCode.none)
+    found = committed.get(spot)
+    if found is None or broker.coordinators.is_of_another(spot[0], found.topic_id):
+        found = no_offset()
+    return _part(request, spot[1], found, ErrorCode.none)
 
 
 def _part(request: Request, index: int, committed: CommittedOffset, code: ErrorCode) -> Any:

@@ -90,13 +90,12 @@ def _skip_user_data(data: bytes, position: int) -> int:
 
 def _read_partitions(data: bytes, position: int) -> tuple[dict[str, tuple[int, ...]], int]:
     topic_count, position = read_array_length(data, position, False, "partitions by topic")
-    partitions: dict[str, tuple[int, ...]] = {}
+    found: dict[str, list[int]] = {}
     for _ in range(topic_count):
         topic, position = read_string(data, position, "a topic's name")
         count, position = read_array_length(data, position, False, "partitions")
-        indexes = []
+        indexes = found.setdefault(topic, [])
         for _ in range(count):
             index, position = read_int32(data, position, "a partition")
             indexes.append(index)
-        partitions[topic] = (*partitions.get(topic, ()), *indexes)
-    return partitions, position
+    return {topic: tuple(indexes) for topic, indexes in found.items()}, position

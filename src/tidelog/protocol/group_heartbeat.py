@@ -98,7 +98,7 @@ def _read_partitions(data: memoryview, position: int) -> tuple[Partitions | None
     if _is_null(data, position):
         return None, position + 1
     topic_count, position = read_array_length(data, position, True, "topics with partitions")
-    partitions: Partitions = {}
+    found: dict[bytes, list[int]] = {}
     left = ARRAY_LENGTH_MAX - topic_count
     for _ in range(topic_count):
         topic_id, position = read_bytes(data, position, 16, "topic id")
@@ -107,10 +107,9 @@ def _read_partitions(data: memoryview, position: int) -> tuple[Partitions | None
         if left < 0:
             raise MalformedRequest(f"more than {ARRAY_LENGTH_MAX} entries in one request")
         end = skip(data, position, 4 * count, "partitions")
-        indexes = unpack_from(f">{count}i", data, position)
-        partitions[topic_id] = partitions.get(topic_id, ()) + indexes
+        found.setdefault(topic_id, []).extend(unpack_from(f">{count}i", data, position))
         position = skip_tagged_fields(data, end)
-    return partitions, position
+    return {topic_id: tuple(indexes) for topic_id, indexes in found.items()}, position
 
 
 def encode_group_heartbeat(

@@ -36,6 +36,7 @@ from tidelog.protocol.records import Marker, build_pairs, read_marker, read_pair
 from tidelog.replication.partition import Partition
 
 GROWTH_MAX = 4  # records for each that is kept, before the journal is written anew
+_KEY_SIZE_MAX = 8 * 1024  # where nobody means harm
 _RECORD_OVERHEAD = 32  # bytes of a record besides its key and value, at most
 # Base offset, length, crc, attributes, last offset delta, producer id, record count.
 _HEAD = Struct(">qi5xIhi16xq6xi")
@@ -148,10 +149,11 @@ class Journal:
                 return
             self.machine.replay(Entry(*following))
 
-    @property
-    def undecided(self) -> list[Entry]:
-        """What transactions that are still open have written."""
-        return [entry for entries in self._undecided.values() for entry in entries]
+    def drop_undecided(self) -> int:
+        """Forget what transactions that are still open have written; how many records that were."""
+        count = sum(map(len, self._undecided.values()))
+        self._undecided = {}
+        return count
 
     # Serving.
 
@@ -170,20 +172,25 @@ class Journal:
             self.machine.replay(entry)
         return self.partition.log.end_offset
 
-    @staticmethod
-    def _batches(entries: list[Entry], now_ms: int) -> list[bytearray]:
+    def _batches(self, entries: list[Entry], now_ms: int) -> list[bytearray]:
+        size_max = min(JOURNAL_BATCH_SIZE, self.partition.log.settings.max_message_bytes - BATCH_HEADER_SIZE)
         batches = []
         piece: list[Entry] = []
         size = 0
         for entry in entries:
             entry_size = len(entry.key) + len(entry.value or b"") + _RECORD_OVERHEAD
-            if piece and size + entry_size > JOURNAL_BATCH_SIZE:
+            if piece and size + entry_size > size_max:
                 batches.append(build_pairs([(each.key, each.value) for each in piece], now_ms))
                 piece, size = [], 0
             piece.append(entry)
             size += entry_size
         batches.append(build_pairs([(each.key, each.value) for each in piece], now_ms))
         return batches
+
+    @property
+    def record_size_max(self) -> int:
+        """Of a value that can be kept, with some room for its key."""
+        return self.partition.log.settings.max_message_bytes - _KEY_SIZE_MAX
 
     def is_committed(self, offset: int) -> bool:
         return self.partition.high_watermark >= offset
@@ -194,13 +201,12 @@ class Journal:
     def is_long(self) -> bool:
         """Whether it has much more than its machine keeps, and nothing is being done about that."""
         log = self.partition.log
-        kept_max = JOURNAL_RECORDS_KEPT + GROWTH_MAX * self.machine.record_count
-        return (
-            self._pieces is None
-            and self._anew_end_offset is None
-            and not self._undecided
-            and log.end_offset - log.start_offset > kept_max
-        )
+        if self._pieces is not None or self._anew_end_offset is not None:
+            return False
+        count = log.end_offset - log.start_offset
+        if count <= JOURNAL_RECORDS_KEPT:
+            return False
+        return count > JOURNAL_RECORDS_KEPT + GROWTH_MAX * self.machine.record_count
 
     @property
     def is_being_written_anew(self) -> bool:

@@ -1,0 +1,140 @@
+"""The groups of one partition of `__consumer_offsets` as its journal has them.
+
+`replay` is the only way in which a written record takes effect, while the coordinator serves and when it
+loads.
+
+**Invariant:** the state after every decision that was written is what a replay of the journal gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog.base.decision import Entry
+from tidelog.base.limits import OFFSETS_PER_PIECE
+from tidelog.groups import records
+from tidelog.groups.classic import ClassicGroup
+from tidelog.groups.consumer import ConsumerGroup
+from tidelog.groups.facts import Fact, read_entry, write_entry
+from tidelog.groups.offsets import Offsets, Spot
+from tidelog.groups.records import ClassicValue, group_key
+from tidelog.groups.turn import Turn
+from tidelog.protocol.errors import ErrorCode
+
+RECORDS_PER_MEMBER = 3
+Group = ClassicGroup | ConsumerGroup
+
+
+class GroupState:
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self.offsets = Offsets()
+
+    def replay(self, entry: Entry) -> None:
+        """Let a record take effect; CorruptBatch if it is none of ours or Kafka's."""
+        fact = read_entry(entry)
+        if fact is None:
+            return
+        if fact.kind == records.OFFSET:
+            self.offsets.replay(fact.group_id, fact.name, fact.partition, fact.value)
+            if fact.value is not None and fact.group_id not in self.groups:
+                self.groups[fact.group_id] = ClassicGroup(fact.group_id, fact.value.commit_ms)
+        elif fact.kind == records.CLASSIC:
+            self._replay_classic(fact.group_id, fact.value, entry)
+        else:
+            self._replay_consumer(fact)
+
+    def _replay_classic(self, group_id: str, value: ClassicValue | None, entry: Entry) -> None:
+        group = self.groups.get(group_id)
+        if value is None:
+            if isinstance(group, ClassicGroup) and group.is_empty:
+                self._forget(group_id)
+            return
+        if isinstance(group, ConsumerGroup):
+            return  # a group of both protocols is the newer one
+        if group is not None and entry.fact is not None:  # it has just decided that itself
+            group.replay(value)
+        else:
+            group = self.groups[group_id] = ClassicGroup(group_id, value.state_ms)
+            group.restore(value)
+        group.stored = entry.value
+
+    def _replay_consumer(self, fact: Fact) -> None:
+        group = self.groups.get(fact.group_id)
+        value = fact.value
+        if not isinstance(group, ConsumerGroup):
+            if value is None:
+                return
+            group = self.groups[fact.group_id] = ConsumerGroup(fact.group_id)
+        if fact.kind == records.CONSUMER and value is None:
+            self._forget(fact.group_id)
+        elif fact.kind == records.CONSUMER:
+            group.replay_group(value)
+        elif fact.kind == records.TARGET and value is not None:
+            group.replay_target(value)
+        elif fact.kind == records.MEMBER:
+            group.replay_member(fact.name, value)
+        elif fact.kind == records.TARGET_MEMBER:
+            group.replay_target_member(fact.name, value)
+        elif fact.kind == records.CURRENT:
+            group.replay_current(fact.name, value)
+        elif fact.kind == records.PATTERN:
+            group.replay_pattern(fact.name, value)
+
+    def _forget(self, group_id: str) -> None:
+        """The group's own record is gone; what it committed stays, with a group that nobody is in."""
+        committed = self.offsets.of(group_id)
+        if committed:
+            newest_ms = max(each.commit_ms for each in committed.values())
+            self.groups[group_id] = ClassicGroup(group_id, newest_ms)
+        else:
+            self.groups.pop(group_id, None)
+
+    def revert(self, turn: Turn, group_id: str, former: object) -> None:
+        """What was decided for a group is not written: back to what the journal has of it."""
+        current = self.groups.get(group_id)
+        if isinstance(current, ClassicGroup):
+            current.stop(turn, ErrorCode.unknown_server_error)
+        elif current is not None:
+            current.stop(turn)
+        if isinstance(former, ConsumerGroup):
+            former.forget_looks()
+            self.groups[group_id] = former
+            former.resume(turn)
+            return
+        self._forget(group_id)
+        if isinstance(former, ClassicGroup) and former.stored is not None:
+            self.replay(Entry(group_key(records.CLASSIC, group_id), former.stored))
+            self.groups[group_id].resume(turn)
+
+    def stored(self) -> Iterator[list[Entry]]:
+        """All that the journal needs to have, in pieces; groups and offsets may come and go meanwhile."""
+        for group_id in list(dict.fromkeys((*self.groups, *self.offsets.group_ids()))):
+            yield self._stored_group(group_id)
+            spots = list(self.offsets.of(group_id))
+            for start in range(0, len(spots), OFFSETS_PER_PIECE):
+                yield self._stored_offsets(group_id, spots[start : start + OFFSETS_PER_PIECE])
+
+    def _stored_offsets(self, group_id: str, spots: list[Spot]) -> list[Entry]:
+        committed = self.offsets.of(group_id)
+        return [
+            write_entry(records.OFFSET, group_id, committed[spot], *spot)
+            for spot in spots
+            if spot in committed
+        ]
+
+    def _stored_group(self, group_id: str) -> list[Entry]:
+        group = self.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return group.entries()
+        if group is not None and group.stored is not None:
+            return [Entry(group_key(records.CLASSIC, group_id), group.stored)]
+        return []
+
+    @property
+    def record_count(self) -> int:
+        """About how many records `stored` gives."""
+        members = sum(
+            len(group.members) for group in self.groups.values() if isinstance(group, ConsumerGroup)
+        )
+        return len(self.groups) + RECORDS_PER_MEMBER * members + len(self.offsets)
