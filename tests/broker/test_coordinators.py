@@ -32,11 +32,13 @@ from tests.wire.group_requests import (
     HEARTBEAT,
     JOIN_GROUP,
     OFFSET_COMMIT,
+    OFFSET_FETCH,
     SUBSCRIPTION,
     SYNC_GROUP,
     beat_values,
     commit_values,
     consumer_beat_values,
+    fetch_offsets_values,
     join_values,
     sync_values,
 )
@@ -339,6 +341,16 @@ def test_a_classic_member_too_large_to_be_written_is_not_let_into_a_consumer_gro
         restart(harness)
 
 
+def test_a_member_may_say_the_same_at_length_for_each_of_its_assignors(harness: Harness) -> None:
+    """As Java's consumer does, which knows two."""
+    large = SUBSCRIPTION + bytes(600_000)
+    protocols = (("range", large), ("cooperative-sticky", large))
+    member_id = harness.ask(JOIN_GROUP, 3, **join_values(3, protocols=protocols)).member_id
+    assert share_out(harness, member_id).error_code == ErrorCode.none
+    restart(harness)
+    assert harness.ask(HEARTBEAT, 3, **beat_values(member_id, 1)).error_code == ErrorCode.none
+
+
 def test_a_commit_of_too_many_partitions_is_refused_as_a_whole(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +380,19 @@ def test_what_is_not_on_disk_in_time_is_told_so_that_clients_try_again(tmp_path:
         (group_id, ErrorCode.coordinator_not_available) for group_id in ("a", "b")
     ]
     harness.release_flushes()
+
+
+def test_nobody_is_told_of_a_commit_that_is_not_on_disk_yet(tmp_path: Path) -> None:
+    harness = groups_broker(tmp_path / "data", log_flush_interval_messages="1")
+    commit(harness, 5)
+    harness.holds_flushes = True
+    with other_connection(harness) as theirs:
+        harness.send(OFFSET_COMMIT, 8, **commit_values(harness, 8, {"t": [(0, 6)]}))
+    harness.send(OFFSET_FETCH, 7, **fetch_offsets_values(harness, 7, (GROUP, {"t": [0]})))
+    assert (theirs.output, harness.answers()) == ([], [])
+    harness.release_flushes()
+    assert len(theirs.output) == 1
+    assert harness.answer(OFFSET_FETCH, 7).topics[0].partitions[0].committed_offset == 6
 
 
 # A shard that another has taken the place of.
