@@ -373,3 +373,21 @@ def test_a_static_member_is_not_kept_by_the_refusal_of_its_successor(desk: Desk)
     assert desk.consumer_beat("n", topics=names, instance_id="i").answer.error is ErrorCode.invalid_request
     desk.tick(60_000)
     assert desk.coordinator.groups["g"].is_empty
+
+
+@pytest.mark.parametrize("is_classic", [False, True])
+def test_a_member_whose_first_heartbeat_was_refused_stays_when_the_next_is_taken(
+    desk: Desk, is_classic: bool
+) -> None:
+    """In a group that is not there yet, and in one that is still classic."""
+    if is_classic:
+        stable_pair(desk)
+    desk.record_size_max = 1_000
+    names = tuple(f"{place:0100}" for place in range(11))
+    assert desk.consumer_beat("m", topics=names).answer.error is ErrorCode.invalid_request
+    epoch = desk.consumer_beat("m").answer.epoch
+    for _ in range(15):
+        desk.tick(4_000)
+        beat = desk.consumer_beat("m", epoch, None).answer
+        assert beat.error is ErrorCode.none
+        epoch = beat.epoch

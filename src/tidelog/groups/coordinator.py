@@ -187,13 +187,22 @@ class GroupCoordinator(GroupState):
             if beat.epoch in (consumer.LEAVE_EPOCH, consumer.STATIC_LEAVE_EPOCH):
                 answer = self._leave(turn, group, beat)
             else:
-                answer = group.heartbeat(turn, beat, self._patterns)
-                turn.check_size()
-                self._replace(turn, group)
+                answer = self._beat(turn, group, beat)
         except Refused as refusal:
             self._take_back(turn, beat.group_id)
             answer = HeartbeatAnswer(refusal.code, refusal.message)
         turn.decision.answer(ticket, answer)
+
+    def _beat(self, turn: Turn, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatAnswer:
+        try:
+            answer = group.heartbeat(turn, beat, self._patterns)
+            turn.check_size()
+        except Refused:
+            if self.groups.get(group.group_id) is not group:  # made for this, and timed: nobody will know it
+                group.stop(turn)
+            raise
+        self._replace(turn, group)
+        return answer
 
     def _leave(self, turn: Turn, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatAnswer:
         member = group.leaving_member(beat)
