@@ -170,10 +170,11 @@ class Desk:
         topics: tuple[str, ...] | None = ("t",),
         instance_id: str | None = None,
         reported: dict[bytes, tuple[int, ...]] | None = None,
+        pattern: str | None = None,
     ) -> Waiting:
         said = {} if epoch == 0 and reported is None else reported
         beat = Heartbeat(
-            "g", member_id, epoch, instance_id, None, 60_000, topics, None, None, said, "c", "/h"
+            "g", member_id, epoch, instance_id, None, 60_000, topics, pattern, None, said, "c", "/h"
         )
         return self._ask(lambda turn, ticket: self.coordinator.consumer_heartbeat(turn, beat, ticket))
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.groups.desk import Desk, DeskTopics, subscription
 from tidelog.base.limits import GROUP_METADATA_SIZE_MAX, GROUP_PROTOCOLS_MAX, OFFSETS_PER_PIECE
-from tidelog.groups import coordinator
+from tidelog.groups import consumer, coordinator
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
 from tidelog.groups.roster import State
@@ -391,3 +391,21 @@ def test_a_member_whose_first_heartbeat_was_refused_stays_when_the_next_is_taken
         beat = desk.consumer_beat("m", epoch, None).answer
         assert beat.error is ErrorCode.none
         epoch = beat.epoch
+
+
+@pytest.mark.parametrize(("matches_max", "pause_s"), [(3, 1), (2, 10)])
+def test_patterns_are_matched_anew_less_often_where_that_is_much_work(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, matches_max: int, pause_s: int
+) -> None:
+    monkeypatch.setattr(consumer, "MATCHES_AT_ONCE_MAX", matches_max)
+    desk.consumer_beat("m", topics=(), pattern="t.*")
+    group = desk.coordinator.groups["g"]
+    assert isinstance(group, ConsumerGroup)
+    epoch = group.epoch
+    desk.topics.grow("tt", 1)
+    passed_s = 0
+    while group.epoch == epoch:
+        desk.tick(1_000)
+        passed_s += 1
+        desk.consumer_beat("m", group.members["m"].epoch, None)
+    assert passed_s == pause_s
