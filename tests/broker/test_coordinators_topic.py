@@ -49,6 +49,7 @@ def test_a_topic_made_anew_begins_anew_although_the_old_one_went_while_a_shard_l
         delete_topic(harness)
         harness.create_topic("t")
     finish_work(harness)
+    harness.advance(1_000)
     shard = harness.broker.coordinators.find(GROUP)
     assert isinstance(shard, Shard) and len(shard.coordinator.offsets) == 0
     assert committed(harness) == -1

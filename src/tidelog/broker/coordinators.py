@@ -318,25 +318,25 @@ class Coordinators:
             self._broker.checkpoints.want()
 
     def on_topic_deleted(self, name: str, topic_id: bytes) -> None:
-        """What was committed for it goes with the next tick; nobody is told it from now on, by its id."""
+        """Whoever makes a topic of that name again does not begin where others were in the old one. What
+        was committed for it goes with the next tick; until then nobody is told it."""
         self._deleted.setdefault(name, set()).add(topic_id)
 
     def _forget_deleted(self) -> None:
-        deleted, self._deleted = self._deleted, {}
-
-        def is_gone(name: str, topic_id: bytes) -> bool:
-            ids = deleted.get(name)
-            is_unnamed = topic_id == NO_ID and self._topics.id_of(name) is None
-            return ids is not None and (topic_id in ids or is_unnamed)
-
-        for shard in list(self._shards.values()):
+        shards = list(self._shards.values())
+        for shard in shards:
             if shard.journal.is_loaded and len(shard.coordinator.offsets):
-                self.run(shard, lambda coordinator, turn: coordinator.delete_topics(turn, is_gone))
+                self.run(shard, lambda coordinator, turn: coordinator.delete_topics(turn, self.is_deleted))
+        if all(shard.journal.is_loaded or shard.journal.failure for shard in shards):
+            self._deleted = {}
 
-    def is_of_another(self, name: str, topic_id: bytes) -> bool:
-        """Whether an offset was committed for a topic of that name before the one there is now."""
-        known = self._topics.id_of(name)
-        return known is not None and topic_id not in (known, NO_ID)
+    def is_deleted(self, name: str, topic_id: bytes) -> bool:
+        """Whether an offset was committed for a topic that was deleted a moment ago. It is gone by its id: a
+        journal may come with topics that have other ids here."""
+        ids = self._deleted.get(name)
+        if ids is None:
+            return False
+        return topic_id in ids or (topic_id == NO_ID and self._topics.id_of(name) is None)
 
     # Time and background work.
 
@@ -388,8 +388,6 @@ class Coordinators:
         elif journal.is_loaded:
             self._drop_undecided(journal)
             self.run(shard, GroupCoordinator.resume)
-            if len(shard.coordinator.offsets):
-                self.run(shard, lambda groups, turn: groups.delete_topics(turn, self.is_of_another))
             if shard.coordinator.groups:
                 self._broker.events.append(
                     info(

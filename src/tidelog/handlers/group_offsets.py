@@ -218,7 +218,7 @@ def _spot(
     committed: dict[Spot, CommittedOffset],
 ) -> Any:
     found = committed.get(spot)
-    if found is None or broker.coordinators.is_of_another(spot[0], found.topic_id):
+    if found is None or broker.coordinators.is_deleted(spot[0], found.topic_id):
         found = no_offset()
     return _part(request, spot[1], found, ErrorCode.none)
 
