@@ -49,6 +49,12 @@ def test_groups_keep_every_claim_through_whatever_happens(part: int) -> None:
             raise
 
 
+@pytest.mark.parametrize("seed", [1586, 1607])
+def test_a_dead_static_member_goes_however_often_the_others_rebalance(seed: int) -> None:
+    """Its session was begun anew with each generation, though it was not heard of."""
+    GroupLife(seed).run(STEP_COUNT)
+
+
 def test_the_lives_have_in_them_what_they_are_to_be_proof_against() -> None:
     restarts = trims = lates = 0
     for seed in range(0, 20, 2):

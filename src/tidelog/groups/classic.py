@@ -283,9 +283,9 @@ class ClassicGroup(Roster):
         for member in self.members.values():
             member.is_new = False
             self._syncing[member.member_id] = None
-            if member.join_ticket is not None:
+            if member.join_ticket is not None:  # a static member that is late has the rest of its session
                 self.answer_join(turn, member, self.join_answer(member))
-            self._renew(turn, member)
+                self._renew(turn, member)
         turn.set_timer(self._sync_timer, self.rebalance_timeout_ms)
 
     # Sharing out.
@@ -328,8 +328,9 @@ class ClassicGroup(Roster):
             return
         self._become(turn, State.STABLE)
         for member in self.members.values():
-            self.answer_sync(turn, member, self.sync_answer(assignments.get(member.member_id, b"")))
-            self._renew(turn, member)
+            if member.sync_ticket is not None:
+                self.answer_sync(turn, member, self.sync_answer(assignments.get(member.member_id, b"")))
+                self._renew(turn, member)
 
     def on_sync_timeout(self, turn: Turn) -> None:
         """Who has not come for its part by now is gone."""
