@@ -55,6 +55,11 @@ def test_a_dead_static_member_goes_however_often_the_others_rebalance(seed: int)
     GroupLife(seed).run(STEP_COUNT)
 
 
+def test_a_reader_does_not_wait_until_the_whole_journal_is_written_anew() -> None:
+    """What was written so far was on no disk, and nobody asked for it to be."""
+    GroupLife(666).run(STEP_COUNT)
+
+
 def test_the_lives_have_in_them_what_they_are_to_be_proof_against() -> None:
     restarts = trims = lates = 0
     for seed in range(0, 20, 2):

@@ -415,9 +415,9 @@ class Coordinators:
             self._broker.fail_directory(shard.partition.directory, failure)
             return
         self._broker.waiting.on_moved(shard.partition)
+        self._broker.maybe_flush(shard.partition)  # where only what is on disk counts, readers wait for it
         if not shard.journal.is_being_written_anew:
             self._busy.remove(shard)
-            self._broker.maybe_flush(shard.partition)
 
 
 def _give(answers: list[tuple[Ticket, Any]]) -> None:
