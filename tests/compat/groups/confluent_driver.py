@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -92,7 +93,8 @@ class ConfluentMember:
         self._consumer.resume([TopicPartition(*partition) for partition in partitions])
 
     def close(self) -> None:
-        self._consumer.close()
+        with suppress(SystemError):  # the client's own, of a callback that came while it closed
+            self._consumer.close()
 
 
 def _settings(spec: Spec) -> dict[str, Any]:

@@ -15,6 +15,14 @@ from tests.compat.groups.spec import ALL, SHORT_SESSION_MS, Partition, Spec
 from tests.compat.groups.stream import Stream, partitions_of
 from tests.soak import Tally, choose_seed, is_soak, record
 
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(
+        not is_soak(),
+        reason="many processes that must keep time together: in `make soak`, which has the machine alone",
+    ),
+]
+
 every_client = pytest.mark.parametrize("spec", ALL, ids=str)
 SHORT_POLL_INTERVAL_MS = SHORT_SESSION_MS + 500
 KILLS = 25 if is_soak() else 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.compat.conftest import NewTopic
 from tests.compat.groups.conftest import NewGroup
 from tests.compat.groups.ledger import faults, missing, outside_tenure, two_owners
@@ -15,6 +17,15 @@ from tests.compat.groups.spec import (
     Spec,
 )
 from tests.compat.groups.stream import Stream, partitions_of
+from tests.soak import is_soak
+
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(
+        not is_soak(),
+        reason="many processes that must keep time together: in `make soak`, which has the machine alone",
+    ),
+]
 
 
 def test_clients_of_three_kinds_share_one_group(

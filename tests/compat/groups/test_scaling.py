@@ -28,6 +28,14 @@ from tests.compat.groups.spec import (
 from tests.compat.groups.stream import Stream, partitions_of
 from tests.soak import is_soak
 
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(
+        not is_soak(),
+        reason="many processes that must keep time together: in `make soak`, which has the machine alone",
+    ),
+]
+
 PARTITION_COUNT = 12
 SIZES = (4, 10, 6, 3, 1)
 ONE_BY_ONE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 6, 3, 1)
