@@ -26,7 +26,7 @@ from tidelog.groups import records
 from tidelog.groups.facts import write_entry
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer, check_epoch, flat, updated
 from tidelog.groups.patterns import Patterns
-from tidelog.groups.plan import Plan
+from tidelog.groups.plan import Plan, topics_of
 from tidelog.groups.reconcile import ConsumerMember, MemberState, Reported, reconcile
 from tidelog.groups.records import (
     ConsumerValue,
@@ -88,15 +88,9 @@ class ConsumerGroup:
             return State.STABLE
         return State.RECONCILING
 
-    def topics_of(self, value: MemberValue) -> Iterable[str]:
-        """The names of the topics that a member subscribes to; some may not be there."""
-        found = self.patterns.get(value.pattern) if value.pattern else None
-        return dict.fromkeys((*value.topics, *(found.topics if found is not None else ())))
-
     def subscribed_topics(self) -> Iterable[str]:
-        return dict.fromkeys(
-            name for member in self.members.values() for name in self.topics_of(member.value)
-        )
+        members = self.members.values()
+        return dict.fromkeys(name for member in members for name in topics_of(member.value, self.patterns))
 
     def assignor_of(self, members: Iterable[ConsumerMember], default: str) -> str:
         """The one that most members ask for."""
@@ -232,7 +226,8 @@ class ConsumerGroup:
         if known is None or member != known or not self._is_at_rest(turn, member):
             member = self.follow(turn, before, member, beat.reported, patterns, is_joining=known is None)
         self.renew(turn, member)
-        must_tell = beat.epoch == JOIN_EPOCH or beat.is_full or flat(member) != flat(before)
+        has_moved = member.assigned is not before.assigned and flat(member) != flat(before)
+        must_tell = beat.epoch == JOIN_EPOCH or beat.is_full or has_moved
         return HeartbeatAnswer(
             ErrorCode.none,
             None,
@@ -284,14 +279,10 @@ class ConsumerGroup:
     def _speaking_member(self, turn: Turn, beat: Heartbeat) -> ConsumerMember | None:
         """The member that a heartbeat is of; None for one that is new. Refused if it is not who it says."""
         if beat.instance_id is None:
-            known = self.members.get(beat.member_id)
-            if beat.epoch != JOIN_EPOCH:
-                if known is None:
-                    raise Refused(
-                        ErrorCode.unknown_member_id,
-                        f"Member {beat.member_id} is not a member of group {self.group_id}.",
-                    )
-                check_epoch(known, beat)
+            if beat.epoch == JOIN_EPOCH:
+                return self.members.get(beat.member_id)
+            known = self._checked_dynamic(beat)
+            check_epoch(known, beat)
             return known
         static = self.static_member(beat.instance_id)
         if beat.epoch != JOIN_EPOCH:
@@ -311,6 +302,15 @@ class ConsumerGroup:
     def static_member(self, instance_id: str | None) -> ConsumerMember | None:
         member_id = self.static_ids.get(instance_id) if instance_id is not None else None
         return self.members.get(member_id) if member_id is not None else None
+
+    def _checked_dynamic(self, beat: Heartbeat) -> ConsumerMember:
+        member = self.members.get(beat.member_id)
+        if member is None:
+            raise Refused(
+                ErrorCode.unknown_member_id,
+                f"Member {beat.member_id} is not a member of group {self.group_id}.",
+            )
+        return member
 
     def _checked_static(self, beat: Heartbeat) -> ConsumerMember:
         static = self.static_member(beat.instance_id)
@@ -395,13 +395,7 @@ class ConsumerGroup:
         """Who says that it goes; Refused if it is not in."""
         if beat.instance_id is not None:
             return self._checked_static(beat)
-        member = self.members.get(beat.member_id)
-        if member is None:
-            raise Refused(
-                ErrorCode.unknown_member_id,
-                f"Member {beat.member_id} is not a member of group {self.group_id}.",
-            )
-        return member
+        return self._checked_dynamic(beat)
 
     def step_out(self, turn: Turn, member: ConsumerMember) -> None:
         """A static member goes and will be back within its session: its place is kept."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from tidelog.groups import records
 from tidelog.groups.assignors import ASSIGNORS, Subscriber
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.reconcile import ConsumerMember, Goal
-from tidelog.groups.records import PatternValue, TargetValue
+from tidelog.groups.records import MemberValue, PatternValue, TargetValue
 from tidelog.groups.turn import Turn
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ class Plan:
         self._must_raise = group.epoch == 0
 
     def topics_of(self, member: ConsumerMember) -> Iterable[str]:
-        found = self.patterns.get(member.value.pattern) if member.value.pattern else None
-        return dict.fromkeys((*member.value.topics, *(found.topics if found is not None else ())))
+        return topics_of(member.value, self.patterns)
 
     def note_subscription(self, is_joining: bool) -> bool:
         """Write what the member says of itself, if that is new; whether it subscribes to something else."""
@@ -121,6 +120,12 @@ class Plan:
                 counts[topic_id] = topics.partition_count(name)
                 ids.append(topic_id)
         return Subscriber(tuple(ids), member.value.instance_id, self.targets.get(member.member_id, {}))
+
+
+def topics_of(value: MemberValue, patterns: Mapping[str, PatternValue]) -> Iterable[str]:
+    """The names of the topics that a member subscribes to; some may not be there."""
+    found = patterns.get(value.pattern) if value.pattern else None
+    return dict.fromkeys((*value.topics, *(found.topics if found is not None else ())))
 
 
 def hash_of(turn: Turn, names: Iterable[str]) -> int:

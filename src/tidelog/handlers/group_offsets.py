@@ -122,8 +122,8 @@ class _Found(NamedTuple):
 def handle_offset_fetch(broker: Broker, request: Request) -> Result:
     """*Behaviour*: the committed offsets of partitions, or of all that a group has; -1 where there is none.
 
-    *Versions*: 2 may ask for all, and has the group's error; 5 adds leader epochs; 7 waits for transactions;
-    8 asks for many groups; 9 says who asks; 10 names topics by id.
+    *Versions*: 2 may ask for all, and has the group's error; 5 adds leader epochs; 7 asks to wait for
+    transactions, of which there are none; 8 asks for many groups; 9 says who asks; 10 names topics by id.
     """
     asked = request.decode()
     has_ids = request.version >= _IDS_VERSION

@@ -217,25 +217,25 @@ class Journal:
         if self._pieces is None:
             self._pieces = self.machine.stored()
             self._anew_offset = self.partition.log.end_offset
-        try:
-            self._write_pieces(self._pieces, now_ms)
-        except BaseException:
-            self._pieces = None  # a piece is missing: all of it once more, another time
-            raise
+        # If it fails a piece is missing, and all of it is written once more, another time.
+        pieces, self._pieces = self._pieces, None
+        if self._write_pieces(pieces, now_ms):
+            self._pieces = pieces
 
-    def _write_pieces(self, pieces: Iterator[list[Entry]], now_ms: int) -> None:
+    def _write_pieces(self, pieces: Iterator[list[Entry]], now_ms: int) -> bool:
+        """Whether there may be more."""
         size = 0
         while size < JOURNAL_SLICE_SIZE:
             piece = next(pieces, None)
             if piece is None:
-                self._pieces = None
                 self._anew_end_offset = self.partition.log.end_offset
                 self.partition.is_flush_wanted = True
-                return
+                return False
             if piece:
                 for batch in self._batches(piece, now_ms):
                     self.partition.append_own(batch, now_ms)
                     size += len(batch)
+        return True
 
     def take_start(self) -> int | None:
         """Where the log can start now that what it keeps is on disk, once; None if it is not yet."""
