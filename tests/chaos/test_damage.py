@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 from tests.chaos.files import Batch, active_segment, batches_of, segments
 from tests.chaos.reading import ANSWER_TIMEOUT_S, open_reader, read_all
 from tests.chaos.workload import IDEMPOTENT, QUICK, content, create_topic
+from tests.compat.client import eventually
 from tidelog.testing.process import BrokerProcess
 
 RECORDS = 3_000
@@ -192,11 +193,10 @@ def test_damaged_checkpoints_cost_nothing(tmp_path: Path, damage: FileDamage, en
     settings = SETTINGS | {"log.flush.offset.checkpoint.interval.ms": "50"}
     with BrokerProcess(tmp_path, settings) as broker:
         series = begin(broker)
+        files = [tmp_path / "data" / name for name in DIRECTORY_FILES]
+        eventually(lambda: any(file.exists() for file in files), "a checkpoint is written")
         broker.kill() if end == "kill" else broker.stop()
-        targets = [
-            tmp_path / "data" / name for name in DIRECTORY_FILES if (tmp_path / "data" / name).exists()
-        ]
-        assert targets, "no checkpoint to damage"
+        targets = [file for file in files if file.exists()]
         for target in targets:
             damage(target)
         broker.start()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import timedelta
 from functools import cache
 from typing import Any
 
@@ -18,7 +19,7 @@ from kio.index import load_request_schema
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
 from kio.static.constants import EntityType
-from kio.static.primitive import Records
+from kio.static.primitive import Records, i64Timedelta
 
 from tests.protocol.reference import mutations
 from tests.wire.harness import encode
@@ -36,7 +37,11 @@ ALL = [
     if EntityType.request in kinds
 ]
 LENGTHS = (2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1)
+LONGEST_MS = 2**63 // 1_000  # kio counts microseconds in 64 bits and refuses what does not fit
 st.register_type_strategy(Records, st.binary(max_size=30))
+st.register_type_strategy(
+    i64Timedelta, st.builds(timedelta, milliseconds=st.integers(-LONGEST_MS, LONGEST_MS))
+)
 BOUNDED = settings(max_examples=6, deadline=None, suppress_health_check=[*HealthCheck])
 
 
