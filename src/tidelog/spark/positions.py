@@ -1,0 +1,195 @@
+"""Offsets as Spark keeps them in a checkpoint: where each partition stands, and what a replay needs besides.
+
+The form is the JVM connector's, `{"clicks": {"0": 12, "1": 7}}`, with one more name that no topic has:
+
+    {"": {"ids": {"clicks": "k3V…"}, "split": {"minPartitions": 8}, "from": {"clicks": {"1": 5}}},
+     "clicks": {"0": 12, "1": 7}}
+
+`ids` are the topics' ids as Kafka prints them; `split` is how a batch that ends here is cut; `from` is where
+it begins in partitions that the offset before does not have, or whose records from there on are gone. What
+is empty is left out.
+
+**Invariant:** equal positions give equal text: names are sorted, partitions too, by number. What cannot be
+read raises `BadPositions`, which says where and what.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
+
+PARTITION_MAX = 2**31 - 1
+OFFSET_MAX = 2**63 - 1
+TOPIC_ID_SIZE = 16
+BESIDE_THE_TOPICS = ""  # the name under which everything stands that is not an offset
+NO_TOPIC_ID = bytes(TOPIC_ID_SIZE)
+_SHOWN_MAX = 80
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
+
+Json = dict[str, dict[str, Any]]
+Key = TypeVar("Key", bound="TopicPartition | str")
+Value = TypeVar("Value")
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class BadPositions(ValueError):
+    """Offsets that were not written by Tidelog or the JVM connector, or were damaged since."""
+
+
+class Split(NamedTuple):
+    """How the ranges of a batch are cut into tasks."""
+
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+
+
+UNSPLIT = Split()
+_SPLIT_NAMES = ("minPartitions", "maxRecordsPerPartition")  # in the order of Split
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """The next offset to read of each partition; `starts` are those of this batch where they differ."""
+
+    offsets: Mapping[TopicPartition, int]
+    topic_ids: Mapping[str, bytes] = field(default_factory=dict)
+    split: Split = UNSPLIT
+    starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        topics = {partition.topic for partition in self.offsets}
+        known = {topic: self.topic_ids[topic] for topic in self.topic_ids if topic in topics}
+        named = {topic: topic_id for topic, topic_id in known.items() if topic_id != NO_TOPIC_ID}
+        begun = {partition: self.starts[partition] for partition in self.starts if partition in self.offsets}
+        for name, value in (("offsets", self.offsets), ("topic_ids", named), ("starts", begun)):
+            object.__setattr__(self, name, _sealed(value))
+
+    def __reduce__(self) -> tuple[Callable[..., Positions], tuple[object, ...]]:
+        return Positions, (dict(self.offsets), dict(self.topic_ids), self.split, dict(self.starts))
+
+    def to_json_dict(self) -> Json:
+        """What `json.dumps` turns into the one text for these positions."""
+        beside = {
+            "ids": {topic: format_topic_id(topic_id) for topic, topic_id in self.topic_ids.items()},
+            "split": {name: n for name, n in zip(_SPLIT_NAMES, self.split, strict=True) if n is not None},
+            "from": _by_topic(self.starts),
+        }
+        filled = {name: part for name, part in beside.items() if part}
+        return ({BESIDE_THE_TOPICS: filled} if filled else {}) | _by_topic(self.offsets)
+
+    @classmethod
+    def from_json_dict(cls, written: object) -> Positions:
+        topics = dict(_object(written, "offsets"))
+        beside = _object(topics.pop(BESIDE_THE_TOPICS, {}), 'what stands under ""')
+        for name in beside:
+            if name not in ("ids", "split", "from"):
+                raise BadPositions(f'{_shown(name)} under "" is unknown: a newer Tidelog may have written it')
+        ids = _object(beside.get("ids", {}), "ids")
+        return cls(
+            _read_offsets(topics, "offset"),
+            {_read_topic(topic): _read_id(topic, text) for topic, text in ids.items()},
+            _read_split(_object(beside.get("split", {}), "split")),
+            _read_offsets(_object(beside.get("from", {}), "from"), "first offset"),
+        )
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_json_dict())
+
+    @classmethod
+    def from_json(cls, text: str) -> Positions:
+        try:
+            written = json.loads(text)
+        except (ValueError, RecursionError):
+            raise BadPositions(f"offsets are {_shown(text)}: expected JSON") from None
+        return cls.from_json_dict(written)
+
+
+def format_topic_id(topic_id: bytes) -> str:
+    """As Kafka prints it: URL-safe base 64 without the padding."""
+    return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
+
+
+def _sealed(values: Mapping[Key, Value]) -> Mapping[Key, Value]:
+    return MappingProxyType(dict(sorted(values.items())))
+
+
+def _by_topic(values: Mapping[TopicPartition, int]) -> Json:
+    topics: Json = {}
+    for (topic, partition), value in values.items():
+        topics.setdefault(topic, {})[str(partition)] = value
+    return topics
+
+
+def _object(written: object, what: str) -> Mapping[object, object]:
+    if not isinstance(written, Mapping):
+        raise BadPositions(f"{what}: {_shown(written)} is not an object")
+    return written
+
+
+def _read_offsets(topics: Mapping[object, object], what: str) -> dict[TopicPartition, int]:
+    offsets = {}
+    for name, partitions in topics.items():
+        topic = _read_topic(name)
+        for text, value in _object(partitions, f"topic {topic}").items():
+            partition = TopicPartition(topic, _read_partition(topic, text))
+            offsets[partition] = _read_number(value, f"{what} of {partition}", 0, OFFSET_MAX)
+    return offsets
+
+
+def _read_topic(name: object) -> str:
+    if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name):
+        raise BadPositions(f"{_shown(name)} is no name of a topic")
+    return name
+
+
+def _read_partition(topic: str, text: object) -> int:
+    if not isinstance(text, str) or not _NUMBER.fullmatch(text):
+        raise BadPositions(f"{_shown(text)} is no partition of {topic}")
+    return _read_number(int(text), f"partition of {topic}", 0, PARTITION_MAX)
+
+
+def _read_split(written: Mapping[object, object]) -> Split:
+    for name in written:
+        if name not in _SPLIT_NAMES:
+            raise BadPositions(f"{_shown(name)} under split is unknown: a newer Tidelog may have written it")
+    ceilings = zip(_SPLIT_NAMES, (PARTITION_MAX, OFFSET_MAX), strict=True)
+    numbers = [_read_number(written[n], n, 1, top) if n in written else None for n, top in ceilings]
+    return Split(*numbers)
+
+
+def _read_number(value: object, what: str, least: int, most: int) -> int:
+    if type(value) is not int or not least <= value <= most:
+        raise BadPositions(f"{what} is {_shown(value)}: expected a whole number from {least} to {most}")
+    return value
+
+
+def _read_id(topic: object, text: object) -> bytes:
+    try:
+        topic_id = urlsafe_b64decode(f"{text}==") if isinstance(text, str) else b""
+    except ValueError:
+        topic_id = b""
+    if len(topic_id) != TOPIC_ID_SIZE or format_topic_id(topic_id) != text:
+        raise BadPositions(f"id of topic {_shown(topic)} is {_shown(text)}: expected 22 letters of base 64")
+    return topic_id
+
+
+def _shown(value: object) -> str:
+    """Enough of it to find it, however large it is."""
+    if isinstance(value, str) and len(value) > _SHOWN_MAX:
+        return f"{value[:_SHOWN_MAX]!r}…"
+    if isinstance(value, str | bool | float | None) or (type(value) is int and abs(value) <= 2**64):
+        return repr(value)
+    return {dict: "an object", list: "a list", int: "a huge number"}.get(type(value), type(value).__name__)

@@ -1,0 +1,1 @@
+"""The room `tidelog.spark`, file by file."""
