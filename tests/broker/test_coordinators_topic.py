@@ -23,8 +23,8 @@ from tests.wire.harness import METADATA, START_MS, Harness, batch_of
 from tests.wire.requests import metadata_values, produce
 from tests.wire.test_handlers_growth import grow
 from tidelog.broker.coordinators import GROUPS_TOPIC, Shard
-from tidelog.groups.facts import write_entry
-from tidelog.groups.records import NO_ID, OFFSET, CommittedOffset
+from tidelog.groups.facts import offset_entry
+from tidelog.groups.records import NO_ID, CommittedOffset
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import build_batch
 
@@ -84,7 +84,7 @@ def test_commits_to_topics_that_are_still_there_outlive_the_loading(harness: Har
 def test_a_transaction_that_nobody_can_end_does_not_keep_a_partition_from_its_group(harness: Harness) -> None:
     commit(harness, 5)
     value = CommittedOffset(9, 0, "", START_MS, -1, NO_ID)
-    entry = write_entry(OFFSET, GROUP, value, "t", 0)
+    entry = offset_entry(GROUP, "t", 0, value)
     batch = build_batch(
         [(entry.key, entry.value, (), START_MS)],
         producer_id=7,

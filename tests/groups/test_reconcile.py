@@ -31,9 +31,8 @@ def step(
     subscribed: tuple[bytes, ...] = (T, U),
     has_changed: bool = False,
 ) -> ConsumerMember:
-    return reconcile(
-        before, goal, subscribed, has_changed, reported, lambda topic_id, index: (topic_id, index) in taken
-    )
+    owners = {topic: {index: "x" for each, index in taken if each == topic} for topic, _ in taken}
+    return reconcile(before, goal, subscribed, has_changed, reported, owners)
 
 
 def test_one_that_has_what_it_should_stays_as_it_is() -> None:

@@ -14,7 +14,14 @@ from kio.index import load_payload_module, load_request_schema, load_response_sc
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from tidelog.protocol.commit import OffsetCommitPart, decode_offset_commit, encode_offset_commit
+from tests.protocol.reference import mutations
+from tidelog.protocol.commit import (
+    OffsetCommitPart,
+    decode_any,
+    decode_offset_commit,
+    decode_usual,
+    encode_offset_commit,
+)
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 from tidelog.protocol.messages import make
 
@@ -120,3 +127,26 @@ def test_more_partitions_than_a_request_may_name_are_refused(version: int) -> No
     data = request_bytes(version, 3, ("g", "m", None), [("t", parts), ("u", parts)])
     with pytest.raises(MalformedRequest, match="more than"):
         decode_offset_commit(version, memoryview(data), 0)
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+@settings(max_examples=150, deadline=None)
+@given(
+    texts=st.tuples(NAMES, NAMES, st.none() | NAMES),
+    topics=st.lists(st.tuples(NAMES, PARTS), max_size=3),
+    has_metadata=st.booleans(),
+    data=st.data(),
+)
+def test_the_usual_request_says_the_same_read_either_way(
+    version: int, texts: Any, topics: Any, has_metadata: bool, data: st.DataObject
+) -> None:
+    if not has_metadata:
+        topics = [(name, [part._replace(metadata="") for part in parts]) for name, parts in topics]
+    raw = request_bytes(version, 3, texts, topics)
+    usual = decode_usual(version, raw, 0)
+    is_usual = texts[2] is None and not any(part.metadata for _, parts in topics for part in parts)
+    assert (usual is not None) == is_usual
+    mutated = data.draw(mutations(raw))
+    for each in (raw, mutated, raw + b"rest"):
+        usual = decode_usual(version, each, 0)
+        assert usual is None or usual == decode_any(version, memoryview(each), 0)

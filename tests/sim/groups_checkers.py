@@ -223,7 +223,7 @@ def _consumer_state(group: ConsumerGroup) -> dict[str, Any]:
         "targets": dict(group.targets),
         "patterns": dict(group.patterns),
         "instances": dict(group.static_ids),
-        "owners": dict(group._owners),
+        "owners": {topic_id: dict(owners) for topic_id, owners in group.owners.items()},
     }
 
 

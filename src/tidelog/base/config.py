@@ -74,6 +74,9 @@ class Synonym(NamedTuple):
     source: Source
 
 
+_DEFAULTS = {name: row.default for name, row in BROKER_SETTINGS.items()}
+
+
 class BrokerSettings:
     """The settings of one broker, parsed and checked."""
 
@@ -81,25 +84,27 @@ class BrokerSettings:
         self._static = _parse_broker(properties)
         self._dynamic: dict[str, Value] = {}
         self._dynamic_default: dict[str, Value] = {}
-        self._values = dict(self._static)
+        self.values = self._all_values()
         _check_coordinator(self)
 
     def set_dynamic(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
         """What was changed at run time, for this broker and for all; InvalidSetting changes nothing."""
         dynamic, dynamic_default = _parse_dynamic(own), _parse_dynamic(default)
         self._dynamic, self._dynamic_default = dynamic, dynamic_default
-        self._values = {**self._static, **dynamic_default, **dynamic}
+        self.values = self._all_values()
+
+    def _all_values(self) -> Mapping[str, Value | None]:
+        """What was set, or the default; another object whenever something has changed."""
+        return {**_DEFAULTS, **self._static, **self._dynamic_default, **self._dynamic}
 
     def value(self, name: str) -> Value | None:
-        """What was set, or the default."""
-        found = self._values.get(name)
-        return BROKER_SETTINGS[name].default if found is None else found
+        return self.values[name]
 
     def is_set(self, name: str) -> bool:
-        return name in self._values
+        return name in self._static or name in self._dynamic or name in self._dynamic_default
 
     def number(self, name: str) -> int:
-        value = self.value(name)
+        value = self.values[name]
         assert isinstance(value, int), name
         return value
 

@@ -4,6 +4,9 @@ A request for a group becomes a turn of its partition's coordinator. What the tu
 answers leave when that, and everything before it, is committed. Reads wait in the same way: they may reflect
 what was decided a moment ago.
 
+Commits come in crowds and do not depend on each other: those of one moment share a turn, and one append. It is
+carried out before anything else of its coordinator, and when the moment is over.
+
 **Invariant:** nobody hears of a decision that a restart could undo.
 """
 
@@ -17,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidelog.base.config import group_number
 from tidelog.base.decision import Ticket
 from tidelog.base.events import error, info, warning
-from tidelog.base.limits import GROUP_ID_LENGTH_MAX
+from tidelog.base.limits import COMMITS_GATHERED_MAX, GROUP_ID_LENGTH_MAX
 from tidelog.broker.waiting import Parked
 from tidelog.cluster.image import GROUP_CONFIG, Image
 from tidelog.cluster.placement import place
 from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic import ClassicGroup
-from tidelog.groups.coordinator import GroupCoordinator
+from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.records import NO_ID
 from tidelog.groups.turn import Turn
@@ -116,9 +119,19 @@ class GroupSettings:
         self.number = broker.settings.number
         self.text = broker.settings.text
         self.words = broker.settings.words
+        self._common: dict[str, int] = {}  # what groups without settings of their own go by
+        self._common_values = broker.settings.values  # which it was worked out from
 
     def of_group(self, group_id: str, key: str) -> int:
-        return group_number(self._settings, self._own.get(group_id, {}), key)
+        own = self._own.get(group_id)
+        if own is not None:
+            return group_number(self._settings, own, key)
+        if self._common_values is not self._settings.values:
+            self._common, self._common_values = {}, self._settings.values
+        found = self._common.get(key)
+        if found is None:
+            found = self._common[key] = group_number(self._settings, {}, key)
+        return found
 
 
 class Shard(NamedTuple):
@@ -141,6 +154,7 @@ class Coordinators:
         self._settings = GroupSettings(broker)
         self._shards: dict[Partition, Shard] = {}
         self._busy: deque[Shard] = deque()  # that load, or are written anew
+        self._gathered: dict[Partition, tuple[Shard, Turn]] = {}  # commits that are yet to be carried out
         self._creation_waiters: list[Callable[[], None]] = []
         self._unloaded: list[Partition] = []  # whose journals could not be opened just now
         self._deleted: dict[str, set[bytes]] = {}  # ids of topics deleted since the last tick, by name
@@ -226,6 +240,8 @@ class Coordinators:
             if isinstance(group, ClassicGroup):
                 group.stop(turn, ErrorCode.not_coordinator)
         _give(turn.decision.answers)
+        _, gathered = self._gathered.pop(partition, (None, None))
+        _fail(gathered.decision.answers if gathered is not None else [], ErrorCode.not_coordinator)
         for _, answers in shard.uncommitted:
             _fail(answers, ErrorCode.not_coordinator)
         if shard in self._busy:
@@ -234,15 +250,47 @@ class Coordinators:
     # Turns.
 
     def run(self, shard: Shard, command: Command) -> None:
+        if self._gathered:
+            self._carry_out_gathered(shard.partition)
+            if not self._serves(shard):  # the disk has just failed; who asked finds another one
+                return
         turn = self._turn(shard)
         try:
             command(shard.coordinator, turn)
             self._carry_out(shard, turn)
-        except Exception as bug:  # half a decision is none: back to what the journal has
-            if self._serves(shard):
-                self._reload(shard, repr(bug))
-            _fail(turn.decision.answers, ErrorCode.unknown_server_error)
+        except Exception as bug:
+            self._give_up(shard, turn, bug)
             raise
+
+    def commit(self, shard: Shard, ask: CommitAsk, ticket: Ticket) -> None:
+        """Answered when what others commit in the same moment is written too."""
+        partition = shard.partition
+        if partition not in self._gathered:
+            self._gathered[partition] = shard, self._turn(shard)
+        turn = self._gathered[partition][1]
+        try:
+            shard.coordinator.commit(turn, ask, ticket)
+        except Exception as bug:
+            del self._gathered[partition]
+            self._give_up(shard, turn, bug)
+            raise
+        if len(turn.decision.entries) >= COMMITS_GATHERED_MAX:
+            self._carry_out_gathered(partition)
+
+    def _carry_out_gathered(self, partition: Partition) -> None:
+        gathered = self._gathered.pop(partition, None)
+        if gathered is None:
+            return
+        try:
+            self._carry_out(*gathered)
+        except Exception as bug:  # told by the event of giving up: who is here now did not ask for it
+            self._give_up(*gathered, bug)
+
+    def _give_up(self, shard: Shard, turn: Turn, bug: Exception) -> None:
+        """Half a decision is none: back to what the journal has."""
+        if self._serves(shard):
+            self._reload(shard, repr(bug))
+        _fail(turn.decision.answers, ErrorCode.unknown_server_error)
 
     def _turn(self, shard: Shard) -> Turn:
         broker = self._broker
@@ -362,10 +410,14 @@ class Coordinators:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._busy)
+        return bool(self._gathered or self._busy)
 
     def work(self) -> None:
-        """One piece of what takes long."""
+        """What was gathered, else one piece of what takes long."""
+        if self._gathered:
+            for partition in list(self._gathered):
+                self._carry_out_gathered(partition)
+            return
         shard = self._busy[0]
         if shard.journal.is_loaded:
             self._write_anew(shard)

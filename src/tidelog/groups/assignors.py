@@ -110,7 +110,8 @@ class _Sharing:
         self._counts = counts
         self._loads = [0] * len(members)  # how many partitions each member has
         self.pools = _pools(members, counts)
-        self._owners = {topic_id: [-1] * counts[topic_id] for pool in self.pools for topic_id in pool.topics}
+        self._free = {topic_id: {*range(counts[topic_id])} for pool in self.pools for topic_id in pool.topics}
+        self._kept_by: list[dict[bytes, list[int]]] = [{} for _ in members]  # what each had, and may have
         self._pools_of: list[list[_Pool]] = [[] for _ in members]
         for pool in self.pools:
             for member in pool.subscribers:
@@ -120,13 +121,13 @@ class _Sharing:
     def _keep(self, pool: _Pool) -> None:
         """Leave every partition where the last target has it, if it may still be there."""
         for topic_id in pool.topics:
-            owners, end = self._owners[topic_id], self._counts[topic_id]
+            free = self._free[topic_id]
             for member in pool.subscribers:
-                for index in self._members[member].target.get(topic_id, ()):
-                    if index < end and owners[index] < 0:
-                        owners[index] = member
-                        pool.held[member] += 1
-                        self._loads[member] += 1
+                kept = free.intersection(self._members[member].target.get(topic_id, ()))
+                free -= kept
+                self._kept_by[member][topic_id] = sorted(kept)
+                pool.held[member] += len(kept)
+                self._loads[member] += len(kept)
 
     def hand_out(self) -> None:
         """Give each partition that nobody has to the subscriber with the fewest."""
@@ -235,12 +236,15 @@ class _Sharing:
         """Give back what the members keep, and take that off what they are to have; what nobody keeps."""
         held, free = pool.held, []
         for topic_id in pool.topics:
-            for index, owner in enumerate(self._owners[topic_id]):
-                if owner >= 0 and held[owner]:
-                    held[owner] -= 1
-                    found[owner].setdefault(topic_id, []).append(index)
-                else:
-                    free.append((topic_id, index))
+            left = list(self._free[topic_id])
+            for member in pool.subscribers:
+                had = self._kept_by[member][topic_id]
+                count = min(len(had), held[member])
+                held[member] -= count
+                if count:
+                    found[member][topic_id] = had[:count]
+                left += had[count:]
+            free += [(topic_id, index) for index in sorted(left)]
         return free
 
 

@@ -24,7 +24,7 @@ from tidelog.base.decision import Entry
 from tidelog.base.limits import MATCHES_AT_ONCE_MAX
 from tidelog.groups import records
 from tidelog.groups.facts import write_entry
-from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer, check_epoch, flat, updated
+from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer, check_epoch, has_same, updated
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.plan import Plan, topics_of
 from tidelog.groups.reconcile import ConsumerMember, MemberState, Reported, reconcile
@@ -32,6 +32,7 @@ from tidelog.groups.records import (
     ConsumerValue,
     CurrentValue,
     MemberValue,
+    Owned,
     PatternValue,
     Target,
     TargetValue,
@@ -66,7 +67,7 @@ class ConsumerGroup:
         self.targets: dict[str, Target] = {}
         self.patterns: dict[str, PatternValue] = {}
         self.static_ids: dict[str, str] = {}  # member id by instance id
-        self._owners: dict[tuple[bytes, int], str] = {}  # who has a partition, or has yet to give it up
+        self.owners: dict[bytes, dict[int, str]] = {}  # who has a partition, or has yet to give it up
         self._timers: dict[tuple[str, str], GroupTimer] = {}  # by kind and member
         self._topics_epoch = -1  # of the topics when the group's were last looked at
         self._resolved_epoch = -1  # the same for its patterns, and when that was
@@ -143,7 +144,7 @@ class ConsumerGroup:
             del self.static_ids[instance_id]
         if value is None:
             if known is not None:
-                self._release(known)
+                self._move(known, {}, {})
                 del self.members[member_id]
             return
         self.members[member_id] = (known or ConsumerMember(member_id, value))._replace(value=value)
@@ -154,10 +155,10 @@ class ConsumerGroup:
         if current is None and member_id not in self.members:
             return
         known = self.members.get(member_id, ConsumerMember(member_id, _BLANK))
-        self._release(known)
         if current is None:
             current = CurrentValue(LEAVE_EPOCH, LEAVE_EPOCH, MemberState.STABLE, {}, {})
-        member = self.members[member_id] = ConsumerMember(
+        self._move(known, current.assigned, current.revoking)
+        self.members[member_id] = ConsumerMember(
             member_id,
             known.value,
             current.epoch,
@@ -166,17 +167,22 @@ class ConsumerGroup:
             current.assigned,
             current.revoking,
         )
-        for owned in (member.assigned, member.revoking):
-            for topic_id, indexes in owned.items():
-                for index in indexes:
-                    self._owners[topic_id, index] = member_id
 
-    def _release(self, member: ConsumerMember) -> None:
-        for owned in (member.assigned, member.revoking):
-            for topic_id, indexes in owned.items():
-                for index in indexes:
-                    if self._owners.get((topic_id, index)) == member.member_id:
-                        del self._owners[topic_id, index]
+    def _move(self, member: ConsumerMember, assigned: Owned, revoking: Owned) -> None:
+        """A member has, or has yet to give up, something else than before."""
+        member_id = member.member_id
+        for topic_id in {*member.assigned, *member.revoking, *assigned, *revoking}:
+            before = member.assigned.get(topic_id, {}).keys() | member.revoking.get(topic_id, {}).keys()
+            after = assigned.get(topic_id, {}).keys() | revoking.get(topic_id, {}).keys()
+            if before == after:
+                continue
+            owners = self.owners.setdefault(topic_id, {})
+            for index in before - after:
+                if owners.get(index) == member_id:
+                    del owners[index]
+            owners.update(dict.fromkeys(after - before, member_id))
+            if not owners:
+                del self.owners[topic_id]
 
     def replay_pattern(self, pattern: str, value: PatternValue | None) -> None:
         if value is None:
@@ -226,7 +232,7 @@ class ConsumerGroup:
         if known is None or member != known or not self._is_at_rest(turn, member):
             member = self.follow(turn, before, member, beat.reported, patterns, is_joining=known is None)
         self.renew(turn, member)
-        has_moved = member.assigned is not before.assigned and flat(member) != flat(before)
+        has_moved = member.assigned is not before.assigned and not has_same(member, before)
         must_tell = beat.epoch == JOIN_EPOCH or beat.is_full or has_moved
         return HeartbeatAnswer(
             ErrorCode.none,
@@ -359,7 +365,7 @@ class ConsumerGroup:
                 subscribed,
                 has_changed,
                 reported,
-                lambda topic_id, index: (topic_id, index) in self._owners,
+                self.owners,
             )
             if stepped != member:
                 self._write_current(turn, stepped)
@@ -371,7 +377,7 @@ class ConsumerGroup:
         """Whether what the member should have is still with others."""
         target = self.targets.get(member.member_id, {})
         return any(
-            self._owners.get((topic_id, index), member.member_id) != member.member_id
+            self.owners.get(topic_id, {}).get(index, member.member_id) != member.member_id
             for topic_id, indexes in target.items()
             for index in indexes
         )

@@ -10,7 +10,17 @@ from typing import Any, NamedTuple
 
 from tidelog.base.decision import Entry
 from tidelog.groups import records
-from tidelog.groups.records import CLASSIC, CONSUMER, CURRENT, MEMBER, OFFSET, PATTERN, TARGET, TARGET_MEMBER
+from tidelog.groups.records import (
+    CLASSIC,
+    CONSUMER,
+    CURRENT,
+    MEMBER,
+    OFFSET,
+    PATTERN,
+    TARGET,
+    TARGET_MEMBER,
+    CommittedOffset,
+)
 
 OF_MEMBERS = (MEMBER, TARGET_MEMBER, CURRENT, PATTERN)
 
@@ -42,15 +52,20 @@ _FORMS = {
 }
 
 
-def write_entry(kind: int, group_id: str, value: Any, name: str = "", partition: int = -1) -> Entry:
-    if kind == OFFSET:
-        key = records.offset_key(group_id, name, partition)
-    elif kind in OF_MEMBERS:
+def offset_entry(group_id: str, topic: str, partition: int, value: CommittedOffset | None) -> Entry:
+    key = records.offset_key(group_id, topic, partition)
+    content = records.offset_value(value) if value is not None else None
+    return Entry(key, content, Fact(OFFSET, group_id, topic, partition, value))
+
+
+def write_entry(kind: int, group_id: str, value: Any, name: str = "") -> Entry:
+    """Of any other kind than an offset's."""
+    if kind in OF_MEMBERS:
         key = records.member_key(kind, group_id, name)
     else:
         key = records.group_key(kind, group_id)
     content = _FORMS[kind].write(value) if value is not None else None
-    return Entry(key, content, Fact(kind, group_id, name, partition, value))
+    return Entry(key, content, Fact(kind, group_id, name, -1, value))
 
 
 def read_entry(entry: Entry) -> Fact | None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from tidelog.groups.reconcile import ConsumerMember, Reported
@@ -62,8 +61,10 @@ def updated(value: MemberValue, beat: Heartbeat) -> MemberValue:
 
 
 def check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:
+    if beat.epoch == member.epoch:
+        return
     is_last = beat.epoch == member.previous_epoch and _is_within(beat.reported, member.assigned)
-    if beat.epoch == member.epoch or (beat.epoch < member.epoch and is_last):
+    if beat.epoch < member.epoch and is_last:
         return
     relation = "greater" if beat.epoch > member.epoch else "smaller"
     raise Refused(
@@ -79,5 +80,7 @@ def _is_within(reported: Reported, assigned: Owned) -> bool:
     )
 
 
-def flat(member: ConsumerMember) -> Mapping[bytes, frozenset[int]]:
-    return {topic_id: frozenset(indexes) for topic_id, indexes in member.assigned.items()}
+def has_same(member: ConsumerMember, other: ConsumerMember) -> bool:
+    """Whether both are assigned the same partitions, since when so ever."""
+    mine, others = member.assigned, other.assigned
+    return mine.keys() == others.keys() and all(mine[each].keys() == others[each].keys() for each in mine)

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
-from tidelog.groups.records import NO_ID, OFFSET, CommittedOffset
+from tidelog.groups.facts import offset_entry
+from tidelog.groups.records import NO_ID, CommittedOffset
 from tidelog.groups.turn import Turn
 from tidelog.protocol.errors import ErrorCode
 
@@ -57,23 +58,26 @@ class Offsets:
 
     def commit(self, turn: Turn, group_id: str, commits: list[Commit], retention_ms: int) -> list[ErrorCode]:
         """Write what may be written; for each partition its error or none."""
-        size_max = turn.settings.number("offset.metadata.max.bytes")
-        errors = []
-        for commit in commits:
-            if len(commit.metadata) > size_max:
-                errors.append(ErrorCode.offset_metadata_too_large)
+        now_ms = turn.now_ms
+        expire_ms = now_ms + retention_ms if retention_ms >= 0 else -1
+        errors = [ErrorCode.none] * len(commits)
+        for place, (topic, partition, offset, leader_epoch, metadata, topic_id) in enumerate(commits):
+            if metadata and not self._is_taken(turn, metadata):
+                errors[place] = ErrorCode.offset_metadata_too_large
                 continue
-            expire_ms = turn.now_ms + retention_ms if retention_ms >= 0 else -1
-            value = CommittedOffset(
-                commit.offset, commit.leader_epoch, commit.metadata, turn.now_ms, expire_ms, commit.topic_id
-            )
-            turn.write(OFFSET, group_id, value, commit.topic, commit.partition)
-            errors.append(ErrorCode.none)
+            value = CommittedOffset(offset, leader_epoch, metadata, now_ms, expire_ms, topic_id)
+            turn.decision.entries.append(offset_entry(group_id, topic, partition, value))
         return errors
+
+    @staticmethod
+    def _is_taken(turn: Turn, metadata: str) -> bool:
+        if len(metadata) > turn.settings.number("offset.metadata.max.bytes"):
+            return False
+        return len(metadata.encode(errors="replace")) <= turn.record_size_max
 
     def delete(self, turn: Turn, group_id: str, spots: Collection[Spot]) -> None:
         for topic, partition in spots:
-            turn.write(OFFSET, group_id, None, topic, partition)
+            turn.decision.entries.append(offset_entry(group_id, topic, partition, None))
 
     def delete_topics(self, turn: Turn, is_gone: Callable[[str, bytes], bool]) -> None:
         """Forget what was committed for topics that are no more."""

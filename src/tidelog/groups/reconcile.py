@@ -13,7 +13,7 @@ It gives up first, in its old epoch; only then does it move to the new one and g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -57,7 +57,8 @@ class ConsumerMember(NamedTuple):
 
 # The partitions that a member says it owns; None if it does not say.
 Reported = Mapping[bytes, Collection[int]] | None
-IsTaken = Callable[[bytes, int], bool]
+# Who has a partition, or has yet to give it up, by topic id.
+Owners = Mapping[bytes, Mapping[int, str]]
 
 
 class Goal(NamedTuple):
@@ -71,14 +72,14 @@ def reconcile(
     subscribed: Collection[bytes],
     has_changed: bool,
     reported: Reported,
-    is_taken: IsTaken,
+    owners: Owners,
 ) -> ConsumerMember:
     """The member after its next step; itself if it cannot take one."""
     if member.state is MemberState.STABLE and member.epoch == goal.epoch:
         return _drop_unsubscribed(member, subscribed, reported) if has_changed else member
     if member.state is MemberState.UNREVOKED and _owns(reported, member.revoking):
         return _drop_unsubscribed(member, subscribed, reported) if has_changed else member
-    return _step(member, goal, subscribed, reported, is_taken)
+    return _step(member, goal, subscribed, reported, owners)
 
 
 def _owns(reported: Reported, partitions: Owned) -> bool:
@@ -86,10 +87,9 @@ def _owns(reported: Reported, partitions: Owned) -> bool:
     if reported is None:
         return True
     return any(
-        index in partitions[topic_id]
+        not partitions[topic_id].keys().isdisjoint(indexes)
         for topic_id, indexes in reported.items()
         if topic_id in partitions
-        for index in indexes
     )
 
 
@@ -114,31 +114,32 @@ def _step(
     goal: Goal,
     subscribed: Collection[bytes],
     reported: Reported,
-    is_taken: IsTaken,
+    owners: Owners,
 ) -> ConsumerMember:
-    assigned: dict[bytes, dict[int, int]] = {}
-    revoking: dict[bytes, dict[int, int]] = {}
+    assigned: dict[bytes, Mapping[int, int]] = {}
+    revoking: dict[bytes, Mapping[int, int]] = {}
     added: dict[bytes, list[int]] = {}
     is_waiting = False
     for topic_id in (*goal.target, *(each for each in member.assigned if each not in goal.target)):
         wanted = frozenset(goal.target.get(topic_id, ())) if topic_id in subscribed else frozenset()
         owned = member.assigned.get(topic_id, {})
-        kept = {index: epoch for index, epoch in owned.items() if index in wanted}
-        given_up = {index: epoch for index, epoch in owned.items() if index not in wanted}
-        for index in sorted(wanted.difference(kept)):
-            # What it has itself to give up is no other's: it may keep it after all.
-            if is_taken(topic_id, index) and index not in member.revoking.get(topic_id, {}):
-                is_waiting = True
-            else:
-                added.setdefault(topic_id, []).append(index)
+        kept, given_up = owned, owned.keys() - wanted
+        if given_up:
+            revoking[topic_id] = {index: epoch for index, epoch in owned.items() if index in given_up}
+            kept = {index: epoch for index, epoch in owned.items() if index in wanted}
+        missing = wanted.difference(kept)
+        # What it has itself to give up is no other's: it may keep it after all.
+        others, own = owners.get(topic_id, {}), member.revoking.get(topic_id, {})
+        free = sorted(index for index in missing if index not in others or index in own)
+        is_waiting = is_waiting or len(free) < len(missing)
+        if free:
+            added[topic_id] = free
         if kept:
             assigned[topic_id] = kept
-        if given_up:
-            revoking[topic_id] = given_up
     if revoking and _owns(reported, revoking):
         member = member.in_epoch(member.epoch)
         return member._replace(state=MemberState.UNREVOKED, assigned=assigned, revoking=revoking)
     for topic_id, indexes in added.items():
-        assigned.setdefault(topic_id, {}).update(dict.fromkeys(indexes, goal.epoch))
+        assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(indexes, goal.epoch)}
     state = MemberState.UNRELEASED if is_waiting else MemberState.STABLE
     return member.in_epoch(goal.epoch)._replace(state=state, assigned=assigned, revoking={})

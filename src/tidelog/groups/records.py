@@ -21,9 +21,11 @@ nothing depends on the order of records with different keys.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
+from tidelog.base.limits import OFFSET_KEYS_KEPT
 from tidelog.groups.fields import INT8, INT16, INT32, INT64, FieldReader
 from tidelog.protocol.errors import CorruptBatch
 from tidelog.protocol.wire import write_compact_string, write_string, write_unsigned_varint
@@ -35,6 +37,8 @@ NO_ID = bytes(16)
 _STATES = range(3)  # of a member: `reconcile.MemberState`
 
 _OFFSET_HEAD = Struct(">hqi")  # version, offset, leader epoch
+_PLAIN_OFFSET = Struct(">hqiBq3s16s")  # that with empty metadata, the time, and the topic's id
+_ID_TAG = b"\x01\x00\x10"  # one tagged field, number 0, of 16 bytes
 _VALUE_0 = INT16.pack(0)
 _CLASSIC_VERSION = 3
 _ABSENT, _PRESENT = b"\x00", b"\x01"  # a structure that may be left out says so in a byte of its own
@@ -121,10 +125,12 @@ class PatternValue(NamedTuple):
 
 
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
-    out = bytearray(INT16.pack(OFFSET))
-    write_string(out, group_id)
-    write_string(out, topic)
-    return bytes(out + INT32.pack(partition))
+    return _offset_key_start(group_id, topic) + INT32.pack(partition)
+
+
+@lru_cache(maxsize=OFFSET_KEYS_KEPT)
+def _offset_key_start(group_id: str, topic: str) -> bytes:
+    return member_key(OFFSET, group_id, topic)
 
 
 def group_key(kind: int, group_id: str) -> bytes:
@@ -134,7 +140,7 @@ def group_key(kind: int, group_id: str) -> bytes:
 
 
 def member_key(kind: int, group_id: str, name: str) -> bytes:
-    """Of what a group has many of: members, and patterns."""
+    """Of what a group has many of: members, patterns, and with a partition behind it offsets."""
     out = bytearray(INT16.pack(kind))
     write_string(out, group_id)
     write_string(out, name)
@@ -170,12 +176,15 @@ def offset_value(committed: CommittedOffset) -> bytes:
         write_string(out, committed.metadata)
         return bytes(out + INT64.pack(committed.commit_ms) + INT64.pack(committed.expire_ms))
     has_id = committed.topic_id != NO_ID
+    if has_id and not committed.metadata:
+        return _PLAIN_OFFSET.pack(
+            4, committed.offset, committed.leader_epoch, 1, committed.commit_ms, _ID_TAG, committed.topic_id
+        )
     out = bytearray(_OFFSET_HEAD.pack(4 if has_id else 3, committed.offset, committed.leader_epoch))
     (write_compact_string if has_id else write_string)(out, committed.metadata)
     out += INT64.pack(committed.commit_ms)
     if has_id:
-        out += b"\x01\x00\x10"  # one tagged field, number 0, of 16 bytes
-        out += committed.topic_id
+        out += _ID_TAG + committed.topic_id
     return bytes(out)
 
 

@@ -15,7 +15,7 @@ from tidelog.base.limits import OFFSETS_PER_PIECE
 from tidelog.groups import records
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
-from tidelog.groups.facts import Fact, read_entry, write_entry
+from tidelog.groups.facts import Fact, offset_entry, read_entry
 from tidelog.groups.offsets import Offsets, Spot
 from tidelog.groups.records import ClassicValue, group_key
 from tidelog.groups.turn import Turn
@@ -117,11 +117,7 @@ class GroupState:
 
     def _stored_offsets(self, group_id: str, spots: list[Spot]) -> list[Entry]:
         committed = self.offsets.of(group_id)
-        return [
-            write_entry(records.OFFSET, group_id, committed[spot], *spot)
-            for spot in spots
-            if spot in committed
-        ]
+        return [offset_entry(group_id, *spot, committed[spot]) for spot in spots if spot in committed]
 
     def _stored_group(self, group_id: str) -> list[Entry]:
         group = self.groups.get(group_id)

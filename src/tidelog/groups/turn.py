@@ -96,9 +96,9 @@ class Turn:
         self.decision = Decision()
         self.formers: dict[str, object] = {}
 
-    def write(self, kind: int, group_id: str, value: object, name: str = "", partition: int = -1) -> None:
+    def write(self, kind: int, group_id: str, value: object, name: str = "") -> None:
         """Decide what is known under a key from now on, or with no value that nothing is."""
-        self.decision.entries.append(write_entry(kind, group_id, value, name, partition))
+        self.decision.entries.append(write_entry(kind, group_id, value, name))
 
     def note_former(self, group_id: str, group: object) -> None:
         """What a group was before this turn, in case it must be that again."""

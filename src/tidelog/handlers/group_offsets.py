@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tidelog.base.limits import COMMITS_MAX
 from tidelog.broker.broker import Broker
+from tidelog.broker.waiting import Parked
 from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
 from tidelog.groups.offsets import Commit, Spot, no_offset
 from tidelog.groups.records import NO_ID, CommittedOffset
@@ -19,9 +20,11 @@ from tidelog.handlers.groups import commit_deadline, coordinate
 from tidelog.handlers.names import missing_error
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
 from tidelog.handlers.uuids import ZERO, to_bytes, to_uuid
-from tidelog.protocol.commit import decode_offset_commit, encode_offset_commit
+from tidelog.protocol.commit import OffsetCommitPart, decode_offset_commit, encode_offset_commit
+from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode
 
+_MISSING = -1  # the number of partitions of a topic that there is not
 _IDS_VERSION = 10
 _EPOCHS_VERSION = 9
 _MANY_VERSION = 8
@@ -57,52 +60,75 @@ def handle_offset_commit(broker: Broker, request: Request) -> Result:
     *Versions*: to 4 it may say how long to keep them; 6 adds leader epochs; 7 static members; 9 the consumer
     protocol; 10 names topics by id.
     """
-    version, correlation_id = request.version, request.correlation_id
-    asked = decode_offset_commit(version, request.data, request.position)
-    answer: list[tuple[str | bytes, list[tuple[int, int]]]] = []
+    image, version = broker.image, request.version
+    group_id, epoch, member_id, instance_id, retention_ms, topics = decode_offset_commit(
+        version, request.data, request.position
+    )
+    counts: list[int] = []
     commits: list[Commit] = []
-    places: list[tuple[list[tuple[int, int]], int]] = []
-    for topic, parts in asked.topics:
-        known = (
-            broker.image.topics.get(topic) if isinstance(topic, str) else broker.image.topics_by_id.get(topic)
-        )
-        missing = missing_error(topic, known is not None)
-        codes = [(part.partition, int(missing)) for part in parts]
-        answer.append((topic, codes))
-        count = len(known.partitions) if known is not None else 0
-        for place, part in enumerate(parts):
-            if known is not None and 0 <= part.partition < count:
-                commits.append(Commit(known.name, *part, known.topic_id))
-                places.append((codes, place))
-
-    def encode(found: list[ErrorCode]) -> bytes:
-        for (codes, place), code in zip(places, found, strict=True):
-            codes[place] = codes[place][0], code.value
-        return encode_offset_commit(version, correlation_id, answer)
-
-    def refuse(code: ErrorCode) -> bytes:
-        return encode([code] * len(commits))
-
+    for topic, parts in topics:
+        known = image.topics.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
+        count = len(known.partitions) if known is not None else _MISSING
+        counts.append(count)
+        if known is not None:
+            name, topic_id = known.name, known.topic_id
+            commits += [Commit(name, *part, topic_id) for part in parts if 0 <= part[0] < count]
+    waiting = _WaitingCommit(broker, request, topics, counts)
     if not commits:
-        return encode([])
+        return waiting.encode([])
     if len(commits) > COMMITS_MAX:
-        return refuse(ErrorCode.invalid_commit_offset_size)
-    ask = CommitAsk(
-        asked.group_id,
-        asked.member_id,
-        asked.instance_id,
-        asked.epoch,
-        asked.retention_ms,
-        version >= _EPOCHS_VERSION,
-        commits,
-    )
-    return coordinate(
-        broker,
-        ask.group_id,
-        lambda ticket: lambda groups, turn: groups.commit(turn, ask, ticket),
-        encode,
-        refuse,
-    )
+        return waiting.encode([ErrorCode.invalid_commit_offset_size] * len(commits))
+    shard = broker.coordinators.find(group_id)
+    if isinstance(shard, ErrorCode):
+        return waiting.encode([shard] * len(commits))
+    knows_epochs = version >= _EPOCHS_VERSION
+    ask = CommitAsk(group_id, member_id, instance_id, epoch, retention_ms, knows_epochs, commits)
+    broker.coordinators.commit(shard, ask, waiting)
+    return waiting
+
+
+class _WaitingCommit(Parked):
+    """An OffsetCommit request that is answered when it is written."""
+
+    __slots__ = ("_broker", "_correlation_id", "_counts", "_topics", "_version")
+
+    def __init__(
+        self,
+        broker: Broker,
+        request: Request,
+        topics: list[tuple[str | bytes, list[OffsetCommitPart]]],
+        counts: list[int],
+    ) -> None:
+        super().__init__(commit_deadline(broker), [])
+        self._broker = broker
+        self._version = request.version
+        self._correlation_id = request.correlation_id
+        self._topics = topics
+        self._counts = counts  # of partitions in each topic
+
+    def give(self, codes: list[ErrorCode]) -> None:
+        self._broker.waiting.finish(self, self.encode(codes))
+
+    def fail(self, code: int) -> None:
+        if not self.is_gone:
+            self._broker.waiting.finish(self, self._refusal(ErrorCode(code)))
+
+    def finish_late(self) -> Answer | None:
+        return self._refusal(ErrorCode.coordinator_not_available)
+
+    def _refusal(self, code: ErrorCode) -> bytes:
+        part_count = sum(len(parts) for _, parts in self._topics)
+        return self.encode([code] * part_count)
+
+    def encode(self, codes: list[ErrorCode]) -> bytes:
+        """With one code for each partition that there is."""
+        left = iter(codes)
+        answer = []
+        for (topic, parts), count in zip(self._topics, self._counts, strict=True):
+            missing = missing_error(topic, count != _MISSING)
+            told = [(part[0], next(left) if 0 <= part[0] < count else missing) for part in parts]
+            answer.append((topic, told))
+        return encode_offset_commit(self._version, self._correlation_id, answer)
 
 
 class _Wanted(NamedTuple):

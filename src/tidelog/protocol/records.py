@@ -226,20 +226,33 @@ def build_batch(
 
 def build_pairs(pairs: Sequence[tuple[bytes, bytes | None]], timestamp: int) -> bytearray:
     """One uncompressed batch of records that have a key, a value or none, and nothing else; for a journal."""
-    body = bytearray()
+    batch = bytearray(BATCH_HEADER_SIZE)
     for delta, (key, value) in enumerate(pairs):
-        record = bytearray(2)  # attributes, timestamp delta
-        wire.write_varint(record, delta)
-        wire.write_varint(record, len(key))
-        record += key
-        _write_nullable(record, value)
-        record.append(0)  # headers
-        wire.write_varint(body, len(record))
-        body += record
-    header = batches.BatchHeader(
-        0, 0, -1, 2, 0, 0, len(pairs) - 1, timestamp, timestamp, batches.NO_PRODUCER_ID, -1, -1, len(pairs)
+        place, key_size = _varint(delta), _varint(len(key))
+        value_size, content = (_varint(len(value)), value) if value is not None else (b"\x01", b"")
+        size = 3 + len(place) + len(key_size) + len(key) + len(value_size) + len(content)
+        # Attributes and timestamp delta are 0, and there are no headers.
+        batch += b"".join((_varint(size), b"\x00\x00", place, key_size, key, value_size, content, b"\x00"))
+    length, last = len(batch) - batches.LENGTH_OVERHEAD, len(pairs) - 1
+    batches.HEADER.pack_into(
+        batch, 0, 0, length, -1, 2, 0, 0, last, timestamp, timestamp, batches.NO_PRODUCER_ID, -1, -1, last + 1
     )
-    return _assemble(header, body)
+    crc = crc32c(memoryview(batch)[batches.ATTRIBUTES_POSITION :])
+    _CRC.pack_into(batch, batches.CRC_POSITION, crc)
+    return batch
+
+
+def _varint(value: int) -> bytes:
+    return _SMALL_VARINTS[value] if value < len(_SMALL_VARINTS) else _write_varint(value)
+
+
+def _write_varint(value: int) -> bytes:
+    out = bytearray()
+    wire.write_varint(out, value)
+    return bytes(out)
+
+
+_SMALL_VARINTS = tuple(map(_write_varint, range(8_192)))
 
 
 def _assemble(header: batches.BatchHeader, body: bytes | bytearray) -> bytearray:

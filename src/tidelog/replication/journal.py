@@ -164,7 +164,7 @@ class Journal:
         """
         batches = self._batches(entries, now_ms)
         size_max = self.partition.log.settings.max_message_bytes
-        if any(len(batch) > size_max for batch in batches):
+        if max(map(len, batches)) > size_max:
             raise RefusedBatch(ErrorCode.message_too_large, f"a record is larger than {size_max} bytes")
         for batch in batches:
             self.partition.append_own(batch, now_ms)
@@ -175,16 +175,16 @@ class Journal:
     def _batches(self, entries: list[Entry], now_ms: int) -> list[bytearray]:
         size_max = min(JOURNAL_BATCH_SIZE, self.partition.log.settings.max_message_bytes - BATCH_HEADER_SIZE)
         batches = []
-        piece: list[Entry] = []
+        piece: list[tuple[bytes, bytes | None]] = []
         size = 0
-        for entry in entries:
-            entry_size = len(entry.key) + len(entry.value or b"") + _RECORD_OVERHEAD
+        for key, value, _ in entries:
+            entry_size = len(key) + len(value or b"") + _RECORD_OVERHEAD
             if piece and size + entry_size > size_max:
-                batches.append(build_pairs([(each.key, each.value) for each in piece], now_ms))
+                batches.append(build_pairs(piece, now_ms))
                 piece, size = [], 0
-            piece.append(entry)
+            piece.append((key, value))
             size += entry_size
-        batches.append(build_pairs([(each.key, each.value) for each in piece], now_ms))
+        batches.append(build_pairs(piece, now_ms))
         return batches
 
     @property

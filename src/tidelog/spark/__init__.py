@@ -1,4 +1,13 @@
 """The Spark source and sink, and the pipelines built on them.
 
-**Invariant:** reaches a broker through `client` only, so that any Kafka will do.
+    import tidelog.spark
+    spark = tidelog.spark.session()
+    spark.read.format("tidelog").option("kafka.bootstrap.servers", "…").option("subscribe", "clicks").load()
+
+**Invariant:** reaches a broker through `client` only, so that any Kafka will do; and importing it imports no
+pyspark.
 """
+
+from tidelog.spark.session import session
+
+__all__ = ["session"]
