@@ -1,0 +1,239 @@
+"""A cluster as its clients see it: topics, leaders, offsets by time, what a group has committed.
+
+    with Cluster({"bootstrap.servers": "127.0.0.1:9092"}) as cluster:
+        cluster.describe(["clicks"])
+        cluster.list_offsets({TopicPartition("clicks", 0): LATEST})
+
+What passes (a leader that moved, a broker that restarts) is tried again until `default.api.timeout.ms` is
+over. A `Cluster` may be kept in a global of a process that forks: see `routes`.
+
+**Invariant:** no call makes a topic; each asks a leader once for all its partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
+from functools import partial
+from types import ModuleType, TracebackType
+from typing import Any, NamedTuple, Self
+
+from tidelog.client.attempts import Attempts
+from tidelog.client.connection import Connection
+from tidelog.client.errors import (
+    ClientError,
+    ConnectionLost,
+    MalformedAnswer,
+    Refused,
+    TopicGone,
+    TopicPartition,
+    name_of,
+    passes,
+)
+from tidelog.client.exchange import LIST_OFFSETS, KioExchange
+from tidelog.client.groups import (
+    check_commit,
+    commit_exchanges,
+    committed_exchange,
+    coordinator_exchange,
+    read_committed,
+    read_coordinator,
+)
+from tidelog.client.properties import Address, Properties, read_number
+from tidelog.client.routes import Routes
+from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.messages import make
+
+__all__ = ["EARLIEST", "LATEST", "Cluster", "FoundOffset", "TopicFacts", "TopicPartition"]
+
+LATEST = -1
+EARLIEST = -2
+LIST_TIMEOUT_MS = 30_000  # of a search in tiered storage
+
+
+class TopicFacts(NamedTuple):
+    name: str
+    id: bytes  # 16, zeros when unknown
+    partitions: tuple[int, ...]  # sorted
+
+
+class FoundOffset(NamedTuple):
+    offset: int  # -1: none at or after that time
+    timestamp: int
+    leader_epoch: int
+
+
+class Cluster:
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.properties: Properties = dict(properties)
+        self._timeout_ms = read_number(self.properties, "default.api.timeout.ms", 60_000)
+        self._routes = Routes(self.properties)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._routes.close()
+
+    def describe(self, topics: Collection[str] | None) -> dict[str, TopicFacts]:
+        """The topics that exist, of those named or (None) of all, internal ones too."""
+        attempts = self.attempts("describing topics")
+        while True:
+            try:
+                found = self._routes.refresh(topics, attempts) if topics is None or topics else {}
+                return {
+                    name: TopicFacts(name, topic.id, tuple(sorted(topic.leaders)))
+                    for name, topic in found.items()
+                }
+            except ConnectionLost as problem:
+                attempts.again(problem)
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, committed_only: bool = False
+    ) -> dict[TopicPartition, FoundOffset]:
+        """The latest (-1), the earliest (-2), or the first offset at or after a time in ms.
+
+        `committed_only`: no offset is at or behind a transaction that is still open.
+        """
+        attempts = self.attempts("listing offsets")
+        found: dict[TopicPartition, FoundOffset] = {}
+        while left := {place: time for place, time in wanted.items() if place not in found}:
+            problem = self._list_once(left, int(committed_only), found, attempts)
+            if problem is not None:
+                attempts.again(problem)
+            elif missing := left.keys() - found.keys():
+                raise MalformedAnswer(f"{min(missing)}: a broker left it out of its answer to ListOffsets")
+        return {partition: found[partition] for partition in wanted}
+
+    def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit as a consumer without members: refused while the group has some."""
+        for exchange in commit_exchanges(group_id, offsets):
+            self._at_coordinator(group_id, exchange, check_commit)
+
+    def committed(self, group_id: str) -> dict[TopicPartition, int]:
+        """Every offset that the group has committed."""
+        offsets: dict[TopicPartition, int] = self._at_coordinator(
+            group_id, committed_exchange(group_id), read_committed
+        )
+        return offsets
+
+    def leader(self, partition: TopicPartition, timeout_ms: int | None = None) -> Connection:
+        """A connection to the partition's leader."""
+        attempts = self.attempts(f"finding the leader of {partition}", timeout_ms)
+        while True:
+            try:
+                self._routes.learn([partition.topic], attempts)
+                return self._routes.connect(self._routes.leader_address(partition), attempts)
+            except (ConnectionLost, TopicGone) as problem:
+                self._routes.forget_leaders([partition.topic])
+                attempts.again(problem)
+
+    def any_broker(self, exchange: KioExchange, attempts: Attempts) -> Any:
+        """The answer of any broker; ConnectionLost if none can be reached at the moment."""
+        return self._routes.ask(exchange, attempts)
+
+    def leader_moved(self, topic: str) -> None:
+        """What is known of the topic's leaders is wrong; ask again when it is needed."""
+        self._routes.forget_leaders([topic])
+
+    def attempts(self, what: str, timeout_ms: int | None = None) -> Attempts:
+        return Attempts(what, self._timeout_ms if timeout_ms is None else timeout_ms, self.properties)
+
+    def _list_once(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        isolation_level: int,
+        found: dict[TopicPartition, FoundOffset],
+        attempts: Attempts,
+    ) -> ClientError | None:
+        """Ask each leader once; what passes is returned, the last of it."""
+        problem: ClientError | None = None
+        try:
+            self._routes.learn({partition.topic for partition in wanted}, attempts)
+        except ConnectionLost as lost:
+            return lost
+        asked = []
+        by_leader, problem = self._by_leader(wanted)
+        for address, partitions in by_leader.items():
+            times = [(partition, wanted[partition]) for partition in partitions]
+            exchange = KioExchange(LIST_OFFSETS, partial(_build_list, times, isolation_level))
+            try:
+                connection = self._routes.connect(address, attempts)
+                asked.append((connection, connection.send(exchange), partitions))
+            except ConnectionLost as lost:
+                problem = lost
+                self._routes.forget_leaders({partition.topic for partition in partitions})
+        for connection, correlation, partitions in asked:
+            try:
+                answer = connection.receive(correlation, attempts.seconds_left)
+                problem = self._read_list(answer, found) or problem
+            except ConnectionLost as lost:
+                problem = lost
+                self._routes.forget_leaders({partition.topic for partition in partitions})
+        return problem
+
+    def _by_leader(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[Address, list[TopicPartition]], ClientError | None]:
+        by_leader: dict[Address, list[TopicPartition]] = {}
+        problem: ClientError | None = None
+        for partition in partitions:
+            try:
+                by_leader.setdefault(self._routes.leader_address(partition), []).append(partition)
+            except (TopicGone, ConnectionLost) as missing:
+                problem = missing
+        return by_leader, problem
+
+    def _read_list(self, answer: Any, found: dict[TopicPartition, FoundOffset]) -> ClientError | None:
+        problem: ClientError | None = None
+        for topic in answer.topics:
+            for row in topic.partitions:
+                partition = TopicPartition(topic.name, row.partition_index)
+                if row.error_code == ErrorCode.none:
+                    epoch = getattr(row, "leader_epoch", -1)
+                    found[partition] = FoundOffset(row.offset, row.timestamp, epoch)
+                    continue
+                message = f"{partition}: ListOffsets: {name_of(row.error_code)}"
+                if not passes(row.error_code):
+                    raise Refused(message, row.error_code)
+                self._routes.forget_leaders([topic.name])
+                is_gone = row.error_code == ErrorCode.unknown_topic_or_partition
+                problem = TopicGone(message) if is_gone else ConnectionLost(message)
+        return problem
+
+    def _at_coordinator(self, group_id: str, exchange: KioExchange, read: Callable[[str, Any], Any]) -> Any:
+        """What `read` makes of the coordinator's answer, once it is none that passes."""
+        attempts = self.attempts(f"asking the coordinator of group {group_id}")
+        while True:
+            try:
+                found = self._routes.ask(coordinator_exchange(group_id), attempts)
+                connection = self._routes.connect(read_coordinator(group_id, found), attempts)
+                return read(group_id, connection.call(exchange, attempts.seconds_left))
+            except ConnectionLost as problem:
+                attempts.again(problem)
+
+
+def _build_list(times: list[tuple[TopicPartition, int]], isolation_level: int, types: ModuleType) -> Any:
+    topics: dict[str, list[Any]] = {}
+    for partition, timestamp in times:
+        row = make(
+            types.ListOffsetsPartition,
+            partition_index=partition.partition,
+            current_leader_epoch=-1,
+            timestamp=timestamp,
+        )
+        topics.setdefault(partition.topic, []).append(row)
+    return make(
+        types.ListOffsetsRequest,
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=tuple(
+            make(types.ListOffsetsTopic, name=name, partitions=tuple(rows)) for name, rows in topics.items()
+        ),
+        timeout=timedelta(milliseconds=LIST_TIMEOUT_MS),
+    )

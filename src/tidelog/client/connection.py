@@ -1,0 +1,350 @@
+"""One blocking connection to a broker: TLS, SASL, versions, frames, several requests under way.
+
+    correlation = connection.send(exchange)     # as many as one likes
+    answer = connection.receive(correlation)    # waits; answers that came before it are kept for their owners
+
+**Invariant:** after a problem with its bytes a connection is closed and every answer under way is lost;
+nothing waits without a time limit; memory grows with what arrived, never with what was announced.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections import deque
+from struct import Struct
+from typing import Any, TypeVar
+
+from tidelog import __version__
+from tidelog.base.files import Buffer
+from tidelog.client.errors import (
+    AuthenticationFailed,
+    ConnectionLost,
+    MalformedAnswer,
+    UnsupportedByBroker,
+    name_of,
+)
+from tidelog.client.exchange import (
+    API_VERSIONS,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    Api,
+    Exchange,
+    KioExchange,
+)
+from tidelog.client.properties import Properties, read_number
+from tidelog.client.security import Security
+from tidelog.protocol import wire
+from tidelog.protocol.errors import ErrorCode, MalformedRequest
+from tidelog.protocol.messages import make
+
+Answer = TypeVar("Answer")
+
+ANSWER_SIZE_MAX = 1 << 30
+GREETING_SIZE_MAX = 1 << 20  # before versions are agreed upon: what is longer is no broker
+GROWTH_SIZE = 16 << 20
+PIECES_AT_ONCE = 512
+SOFTWARE = "tidelog-client"
+# A session is left before the broker ends it (KIP-368), as Kafka's own client does.
+SESSION_SHARE = 0.85
+
+_FRAME_HEAD = Struct(">ii")
+
+
+class UnderWay:
+    """A request that was sent and not answered yet."""
+
+    __slots__ = ("correlation", "exchange", "is_forgotten", "version")
+
+    def __init__(self, correlation: int, exchange: Exchange[Any], version: int) -> None:
+        self.correlation = correlation
+        self.exchange = exchange
+        self.version = version
+        self.is_forgotten = False
+
+
+class Connection:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        properties: Properties,
+        *,
+        security: Security | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        self.address = f"{host}:{port}"
+        self.request_timeout_seconds = read_number(properties, "request.timeout.ms", 30_000) / 1_000
+        self._client_id = properties.get("client.id", SOFTWARE)
+        self._under_way: deque[UnderWay] = deque()
+        self._answers: dict[int, Any] = {}
+        self._last_correlation = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._expires = float("inf")
+        self._socket: socket.socket | None = None
+        setup_seconds = read_number(properties, "socket.connection.setup.timeout.ms", 10_000) / 1_000
+        if timeout_seconds is not None:
+            setup_seconds = min(setup_seconds, timeout_seconds)
+        security = security or Security(properties)
+        self._socket = _connect(host, port, security, setup_seconds)
+        try:
+            self._negotiate()
+            if security.mechanism:
+                self._authenticate(security)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_open(self) -> bool:
+        return self._socket is not None
+
+    @property
+    def is_fresh(self) -> bool:
+        """Open, and not about to be closed by the broker because its session is over."""
+        return self._socket is not None and time.monotonic() < self._expires
+
+    @property
+    def under_way_count(self) -> int:
+        return len(self._under_way)
+
+    def version_of(self, api: Api) -> int:
+        """The newest version that both ends speak."""
+        oldest, newest = self._versions.get(api.key, (0, -1))
+        version = min(newest, api.newest)
+        if version < max(oldest, api.oldest):
+            raise UnsupportedByBroker(
+                f"{self.address} speaks {api.name} {oldest}–{newest}, we speak {api.oldest}–{api.newest}"
+                if newest >= 0
+                else f"{self.address} does not speak {api.name}"
+            )
+        return version
+
+    def send(self, exchange: Exchange[Any], *, version: int | None = None, is_answered: bool = True) -> int:
+        """Send a request; the number by which its answer is received."""
+        version = self.version_of(exchange.api) if version is None else version
+        self._last_correlation = (self._last_correlation + 1) & 0x7FFFFFFF
+        pieces = exchange.encode(version, self._last_correlation, self._client_id)
+        self._write(pieces, exchange.api)
+        if is_answered:
+            self._under_way.append(UnderWay(self._last_correlation, exchange, version))
+        return self._last_correlation
+
+    def receive(self, correlation: int, timeout_seconds: float | None = None) -> Any:
+        """The answer to that request, awaited for as long as `request.timeout.ms` says, or less."""
+        deadline = time.monotonic() + self.request_timeout_seconds
+        if timeout_seconds is not None:
+            deadline = min(deadline, time.monotonic() + timeout_seconds)
+        while correlation not in self._answers:
+            self._receive_next(deadline)
+        return self._answers.pop(correlation)
+
+    def call(self, exchange: Exchange[Answer], timeout_seconds: float | None = None) -> Answer:
+        answer: Answer = self.receive(self.send(exchange), timeout_seconds)
+        return answer
+
+    def forget(self, correlation: int) -> None:
+        """Whatever the answer is, nobody will ask for it."""
+        self._answers.pop(correlation, None)
+        for request in self._under_way:
+            if request.correlation == correlation:
+                request.is_forgotten = True
+
+    def close(self) -> None:
+        sock, self._socket = self._socket, None
+        self._under_way.clear()
+        self._answers.clear()
+        if sock is not None:
+            sock.close()
+
+    def _receive_next(self, deadline: float) -> None:
+        if not self._under_way:
+            raise ConnectionLost(f"{self.address}: the connection was lost with the answer")
+        request = self._under_way[0]
+        api = request.exchange.api
+        data = self._read_frame(deadline, api)
+        try:
+            correlation, position = wire.read_int32(data, 0, "correlation id")
+            if correlation != request.correlation:
+                raise MalformedRequest(f"correlation id {correlation} where {request.correlation} was due")
+            if request.version >= api.flexible and api is not API_VERSIONS:
+                position = wire.skip_tagged_fields(data, position)
+            answer = (
+                None if request.is_forgotten else request.exchange.decode(data, position, request.version)
+            )
+        except MalformedRequest as problem:
+            self.close()
+            raise MalformedAnswer(
+                f"{self.address} answered {api.name} with what is no answer: {problem}"
+            ) from None
+        self._under_way.popleft()
+        if not request.is_forgotten:
+            self._answers[correlation] = answer
+
+    def _read_frame(self, deadline: float, api: Api) -> memoryview:
+        head = bytes(self._read(4, deadline, api))
+        size = wire.INT32.unpack(head)[0]
+        size_max = ANSWER_SIZE_MAX if self._versions else GREETING_SIZE_MAX
+        if not 4 <= size <= size_max:
+            self.close()
+            hint = ""
+            if head[:1] in (b"\x15", b"\x16"):
+                hint = "; these are bytes of TLS: is security.protocol right?"
+            elif head == b"HTTP":
+                hint = "; this is a web server"
+            raise MalformedAnswer(f"{self.address} answered {api.name} with {size} bytes{hint}")
+        return self._read(size, deadline, api)
+
+    def _read(self, size: int, deadline: float, api: Api) -> memoryview:
+        buffer = bytearray(min(size, GROWTH_SIZE))
+        filled = 0
+        while filled < size:
+            if filled == len(buffer):
+                buffer += bytes(min(size - filled, filled))
+            with memoryview(buffer) as view, view[filled:] as rest:
+                filled += self._read_into(rest, deadline, api)
+        return memoryview(buffer)
+
+    def _read_into(self, view: memoryview, deadline: float, api: Api) -> int:
+        sock = self._usable(api)
+        try:
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            count = sock.recv_into(view)
+        except TimeoutError:
+            self.close()
+            raise ConnectionLost(f"{self.address} did not answer {api.name} in time") from None
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"{self.address}: {api.name}: {error}") from error
+        if count == 0:
+            self.close()
+            raise ConnectionLost(f"{self.address} closed the connection before it had answered {api.name}")
+        return count
+
+    def _write(self, pieces: list[Buffer], api: Api) -> None:
+        sock = self._usable(api)
+        deadline = time.monotonic() + self.request_timeout_seconds
+        try:
+            _send_all(sock, pieces, deadline)
+        except TimeoutError:
+            self.close()
+            raise ConnectionLost(f"{self.address} did not take {api.name} in time") from None
+        except OSError as error:
+            self.close()
+            raise ConnectionLost(f"{self.address}: {api.name}: {error}") from error
+
+    def _usable(self, api: Api) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionLost(f"{self.address}: {api.name}: the connection is closed")
+        return self._socket
+
+    def _negotiate(self) -> None:
+        """ApiVersions in our newest version; a broker that is older says which one it wants (KIP-511)."""
+        version = API_VERSIONS.newest
+        answer = self._ask_versions(version)
+        if answer.error_code == ErrorCode.unsupported_version:
+            theirs = [api.max_version for api in answer.api_keys if api.api_key == API_VERSIONS.key]
+            answer = self._ask_versions(min(version, theirs[0]) if theirs else 0)
+        if answer.error_code != ErrorCode.none:
+            self.close()
+            raise UnsupportedByBroker(
+                f"{self.address} answered ApiVersions with {name_of(answer.error_code)}"
+            )
+        self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def _ask_versions(self, version: int) -> Any:
+        return self.receive(self.send(VersionsExchange(), version=version))
+
+    def _authenticate(self, security: Security) -> None:
+        mechanism = security.mechanism
+        answer = self.call(KioExchange(SASL_HANDSHAKE, lambda t: t.SaslHandshakeRequest(mechanism=mechanism)))
+        if answer.error_code != ErrorCode.none:
+            offered = ", ".join(answer.mechanisms) or "none"
+            raise AuthenticationFailed(
+                f"{self.address} does not offer sasl.mechanism={mechanism}; it offers: {offered}"
+            )
+        messages = security.sasl_messages()
+        token = next(messages)
+        while True:
+            answer = self._send_token(token, security)
+            try:
+                token = messages.send(answer.auth_bytes)
+            except StopIteration:
+                break
+        lifetime = answer.session_lifetime.total_seconds() if hasattr(answer, "session_lifetime") else 0.0
+        if lifetime > 0:
+            self._expires = time.monotonic() + lifetime * SESSION_SHARE
+
+    def _send_token(self, token: bytes, security: Security) -> Any:
+        exchange = KioExchange(
+            SASL_AUTHENTICATE, lambda types: types.SaslAuthenticateRequest(auth_bytes=token)
+        )
+        try:
+            answer = self.call(exchange)
+        except ConnectionLost as problem:
+            raise AuthenticationFailed(f"{problem}, which is how some brokers refuse a user") from None
+        if answer.error_code != ErrorCode.none:
+            reason = answer.error_message or name_of(answer.error_code)
+            raise AuthenticationFailed(f"{self.address} refused us by {security.mechanism}: {reason}")
+        return answer
+
+
+class VersionsExchange(KioExchange):
+    def __init__(self) -> None:
+        super().__init__(
+            API_VERSIONS,
+            lambda types: make(
+                types.ApiVersionsRequest, client_software_name=SOFTWARE, client_software_version=__version__
+            ),
+        )
+
+    def decode(self, data: memoryview, position: int, version: int) -> Any:
+        error_code, _ = wire.read_int16(data, position, "error code")
+        return super().decode(data, position, 0 if error_code == ErrorCode.unsupported_version else version)
+
+
+def _connect(host: str, port: int, security: Security, timeout_seconds: float) -> socket.socket:
+    deadline = time.monotonic() + timeout_seconds
+    address = f"{host}:{port}"
+    try:
+        sock = socket.create_connection((host, port), max(0.001, timeout_seconds))
+    except OSError as error:
+        raise ConnectionLost(f"cannot connect to {address}: {error}") from error
+    try:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if security.tls is None:
+            return sock
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        return security.tls.wrap_socket(sock, server_hostname=host)
+    except (ssl.SSLCertVerificationError, ssl.CertificateError) as error:
+        sock.close()
+        raise AuthenticationFailed(f"{address}: the broker's certificate is not trusted: {error}") from error
+    except ssl.SSLError as error:
+        sock.close()
+        if error.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_MESSAGE", "PACKET_LENGTH_TOO_LONG"):
+            raise AuthenticationFailed(
+                f"{address} does not speak TLS ({error.reason}): is security.protocol right?"
+            ) from error
+        raise ConnectionLost(f"{address}: TLS: {error}") from error
+    except OSError as error:
+        sock.close()
+        raise ConnectionLost(f"{address}: {error}") from error
+
+
+def _send_all(sock: socket.socket, pieces: list[Buffer], deadline: float) -> None:
+    if isinstance(sock, ssl.SSLSocket) or sum(map(len, pieces)) < 1 << 14:
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        sock.sendall(b"".join(pieces))
+        return
+    views = [memoryview(piece) for piece in pieces if len(piece)]
+    first = 0
+    while first < len(views):
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        sent = sock.sendmsg(views[first : first + PIECES_AT_ONCE])
+        while first < len(views) and sent >= len(views[first]):
+            sent -= len(views[first])
+            first += 1
+        if sent:
+            views[first] = views[first][sent:]

@@ -1,0 +1,291 @@
+"""The raw record batches of one range of offsets, with the next piece under way while one is used.
+
+| a fetch at offset x < end brings      | then                                                           |
+|---------------------------------------|----------------------------------------------------------------|
+| whole batches                         | they are handed out; x moves behind the last, by its header    |
+| nothing, and the log goes on to `end` | the range is over: what is left of it are gaps                 |
+| nothing, and the log does not         | asked again until `timeout_ms` is over: `ReadTimedOut`         |
+| an error that passes                  | the leader is looked for, and asked again                      |
+| offset out of range, or no such topic | `OffsetOutOfRange`, `TopicGone`, after asking again whether so |
+
+"The log" is what may be read of it: up to the high watermark, or with `committed_only` to the last stable
+offset.
+
+**Invariant:** pieces follow each other, no batch is left out or handed out twice; no record is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from tidelog.base.files import Buffer
+from tidelog.client.attempts import Attempts
+from tidelog.client.cluster import EARLIEST, LATEST, Cluster
+from tidelog.client.connection import ANSWER_SIZE_MAX, Connection
+from tidelog.client.errors import (
+    ClientError,
+    ConnectionLost,
+    DamagedBatch,
+    GaveUp,
+    MalformedAnswer,
+    OffsetOutOfRange,
+    ReadTimedOut,
+    Refused,
+    TopicGone,
+    TopicPartition,
+    name_of,
+    passes,
+)
+from tidelog.client.exchange import FETCH
+from tidelog.client.fetch import (
+    FetchResponse,
+    ReceivedPartition,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+from tidelog.client.properties import read_number
+from tidelog.protocol.batch import LENGTH_MIN, LENGTH_OVERHEAD
+from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.fetch import FetchPartition, FetchRequest
+
+FETCH_BYTES = 2 << 20  # what a socket holds: the broker sends it all while the last piece is used
+FETCH_BYTES_MIN = 64 << 10
+TIMEOUT_MS = 120_000
+_BY_NAME_NEWEST = 12
+_NO_ID = bytes(16)
+_READ_COMMITTED = 1
+# Of a batch's header: base offset, length, magic, last offset delta.
+_HEAD = Struct(">qi4xb6xi")
+_GONE = (
+    ErrorCode.unknown_topic_or_partition,
+    ErrorCode.unknown_topic_id,
+    ErrorCode.inconsistent_topic_id,
+)
+
+
+class RawBatches(NamedTuple):
+    """Whole batches, `data[start:end]`; those of aborted transactions are among them."""
+
+    data: memoryview
+    start: int
+    end: int
+    aborted: list[tuple[int, int]] | None  # producer id, first offset
+    next_offset: int  # by the header of the last batch
+
+
+class FetchExchange:
+    api = FETCH
+
+    def __init__(self, request: FetchRequest) -> None:
+        self._request = request
+
+    def encode(self, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
+        return [encode_fetch_request(version, correlation_id, client_id, self._request)]
+
+    def decode(self, data: memoryview, position: int, version: int) -> tuple[memoryview, FetchResponse]:
+        return data, decode_fetch_response(data, position, version)
+
+
+class RangeReader:
+    """Iterate over it once. Abandoned half way, it leaves nothing behind but an answer that is dropped."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        partition: TopicPartition,
+        topic_id: bytes,
+        start: int,
+        end: int,
+        *,
+        committed_only: bool,
+        fetch_bytes: int | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
+        self._cluster = cluster
+        self._partition = partition
+        self._topic_id = topic_id if topic_id != _NO_ID else b""
+        self._start = start
+        self._end = end
+        self._isolation_level = _READ_COMMITTED if committed_only else 0
+        properties = cluster.properties
+        if fetch_bytes is None:
+            fetch_bytes = read_number(properties, "max.partition.fetch.bytes", FETCH_BYTES, 1)
+        self._fetch_bytes = fetch_bytes
+        self._wait_ms = min(read_number(properties, "fetch.max.wait.ms", 500), timeout_ms)
+        self._timeout_ms = timeout_ms
+        self._offset = start
+        self._bytes_seen = 0
+        self._needed_bytes = 0  # by a batch that did not fit
+        self._is_over = False
+
+    def __iter__(self) -> Iterator[RawBatches]:
+        attempts = self._new_attempts()
+        under_way: tuple[Connection, int] | None = None
+        try:
+            while self._has_more:
+                try:
+                    under_way = under_way or self._ask(attempts)
+                    connection, correlation = under_way
+                    data, answer = connection.receive(correlation, attempts.seconds_left)
+                    under_way = None
+                    piece = self._take(data, answer, attempts)
+                except ConnectionLost as problem:
+                    under_way = None
+                    self._cluster.leader_moved(self._partition.topic)
+                    self._wait(attempts, problem)
+                    continue
+                if piece is not None:
+                    under_way = self._ask_ahead(connection) if self._has_more else None
+                    yield piece
+                    attempts = self._new_attempts()  # the time that the caller took is not counted
+        finally:
+            if under_way is not None:
+                under_way[0].forget(under_way[1])
+
+    @property
+    def _has_more(self) -> bool:
+        return self._offset < self._end and not self._is_over
+
+    def _new_attempts(self) -> Attempts:
+        return self._cluster.attempts(f"reading {self._partition} at offset {self._offset}", self._timeout_ms)
+
+    def _wait(self, attempts: Attempts, problem: ClientError) -> None:
+        try:
+            attempts.again(problem)
+        except GaveUp:
+            raise ReadTimedOut(
+                f"{self._partition}: nothing came at offset {self._offset} (of {self._start} to {self._end}) "
+                f"for {self._timeout_ms} ms: {problem}"
+            ) from problem
+
+    def _ask(self, attempts: Attempts) -> tuple[Connection, int]:
+        timeout_ms = max(1, int(attempts.seconds_left * 1_000))
+        try:
+            connection = self._cluster.leader(self._partition, timeout_ms)
+        except GaveUp as problem:
+            raise ConnectionLost(str(problem)) from problem
+        return connection, self._send(connection)
+
+    def _ask_ahead(self, connection: Connection) -> tuple[Connection, int] | None:
+        """The next request, if it can go out at once; if not, its turn comes when the piece was used."""
+        try:
+            return connection, self._send(connection)
+        except ConnectionLost:
+            return None
+
+    def _send(self, connection: Connection) -> int:
+        version = connection.version_of(FETCH)
+        if not self._topic_id:
+            version = min(version, _BY_NAME_NEWEST)
+        size = self._wanted_bytes()
+        request = FetchRequest(-1, self._wait_ms, 1, size, self._isolation_level)
+        topic = self._topic_id if version > _BY_NAME_NEWEST else self._partition.topic
+        request.topics.append(
+            (topic, [FetchPartition(self._partition.partition, -1, self._offset, -1, -1, size)])
+        )
+        return connection.send(FetchExchange(request), version=version)
+
+    def _wanted_bytes(self) -> int:
+        """No more than the rest of the range will need, by the size of the records seen so far."""
+        read_count = self._offset - self._start
+        if self._needed_bytes or not read_count:
+            return max(self._fetch_bytes, self._needed_bytes)
+        rest = self._bytes_seen * (self._end - self._offset) // read_count
+        return min(self._fetch_bytes, max(FETCH_BYTES_MIN, rest + rest // 4))
+
+    def _take(self, data: memoryview, answer: FetchResponse, attempts: Attempts) -> RawBatches | None:
+        """The piece in an answer; None if it must be asked again, or if the range is over."""
+        if answer.error_code != ErrorCode.none:
+            self._raise(answer.error_code, attempts)
+        received = [
+            row for _, rows in answer.topics for row in rows if row.index == self._partition.partition
+        ]
+        if not received:
+            if answer.throttle_time_ms <= 0:
+                raise MalformedAnswer(f"{self._partition}: the broker left it out of its answer to Fetch")
+            self._wait(attempts, ConnectionLost(f"throttled for {answer.throttle_time_ms} ms by a quota"))
+            return None
+        row = received[0]
+        if row.error_code != ErrorCode.none:
+            self._raise(row.error_code, attempts)
+        end, next_offset = self._whole_batches(data, row)
+        if end > row.start:
+            self._bytes_seen += end - row.start
+            self._offset = next_offset
+            self._needed_bytes = 0
+            return RawBatches(data, row.start, end, row.aborted, next_offset)
+        if not self._is_over and not self._needed_bytes:
+            self._take_nothing(row, attempts)
+        return None
+
+    def _take_nothing(self, row: ReceivedPartition, attempts: Attempts) -> None:
+        log_end = row.last_stable_offset if self._isolation_level else row.high_watermark
+        if log_end >= self._end:
+            self._is_over = True
+            return
+        what = "last stable offset" if self._isolation_level else "high watermark"
+        self._wait(attempts, ConnectionLost(f"the {what} is {log_end}, and the range ends at {self._end}"))
+
+    def _whole_batches(self, data: memoryview, row: ReceivedPartition) -> tuple[int, int]:
+        """Where the last whole batch below the range's end ends, and the offset behind it."""
+        position, next_offset, limit = row.start, self._offset, row.end
+        unpack, range_end = _HEAD.unpack_from, self._end
+        while position + _HEAD.size <= limit:
+            base_offset, length, magic, delta = unpack(data, position)
+            if base_offset >= range_end:
+                self._is_over = True
+                break
+            if length < LENGTH_MIN or magic != 2 or delta < 0 or base_offset + delta < next_offset:
+                raise self._damaged(base_offset, length, magic, delta, next_offset)
+            if position + LENGTH_OVERHEAD + length > limit:
+                if position == row.start:
+                    self._need(LENGTH_OVERHEAD + length)
+                break
+            position += LENGTH_OVERHEAD + length
+            next_offset = base_offset + delta + 1
+        return position, next_offset
+
+    def _need(self, size: int) -> None:
+        """Brokers send the first batch whole, however large; one that does not is asked for more."""
+        if size <= self._needed_bytes or size > ANSWER_SIZE_MAX:
+            raise DamagedBatch(
+                f"{self._partition}: the batch at offset {self._offset} says {size} bytes and does not come"
+            )
+        self._needed_bytes = size
+
+    def _damaged(
+        self, base_offset: int, length: int, magic: int, delta: int, next_offset: int
+    ) -> DamagedBatch:
+        if magic in (0, 1) and length > 0:
+            reason = f"message format {magic} is older than Kafka 0.11 and is not read"
+        else:
+            reason = f"a batch says base offset {base_offset}+{delta}, length {length}, magic {magic}"
+        return DamagedBatch(f"{self._partition}: damaged at offset {next_offset}: {reason}")
+
+    def _raise(self, code: int, attempts: Attempts) -> None:
+        message = f"{self._partition}: Fetch at offset {self._offset}: {name_of(code)}"
+        if code == ErrorCode.offset_out_of_range:
+            self._check_range(message)
+        elif code in _GONE:
+            self._check_gone(message, attempts)
+        elif not passes(code):
+            raise Refused(message, code)
+        raise ConnectionLost(message)
+
+    def _check_range(self, message: str) -> None:
+        edges = []
+        for which in (EARLIEST, LATEST):
+            edges.append(self._cluster.list_offsets({self._partition: which})[self._partition].offset)
+        first, last = edges
+        if not first <= self._offset <= last:
+            raise OffsetOutOfRange(f"{message}: the log has {first} to {last}", self._offset, first, last)
+
+    def _check_gone(self, message: str, attempts: Attempts) -> None:
+        """Raises TopicGone if the topic, by that id, is not there for those who ask for it either."""
+        found = self._cluster.describe([self._partition.topic]).get(self._partition.topic)
+        if found is None or self._partition.partition not in found.partitions:
+            attempts.again(TopicGone(f"{message}: the topic was deleted, or never had that partition"))
+        elif self._topic_id and found.id not in (self._topic_id, _NO_ID):
+            raise TopicGone(f"{message}: the topic was deleted and made again")
