@@ -1,0 +1,188 @@
+"""One Arrow record batch while it is filled: its buffers, how full they are, and the batch in the end.
+
+The buffers of variable length are as large as those of the page before came to be, and grow when a record
+does not fit; the columns that are the same in every row are made once.
+
+**Invariant:** a buffer that Arrow has taken over is never written again.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidelog.base.limits import KIB, MIB
+from tidelog.spark import walk
+from tidelog.spark.compiled import Bytes, Int32s, Int64s
+from tidelog.spark.walk import Outputs
+
+Number = TypeVar("Number", np.uint8, np.int32)
+
+_FIRST_ROOM = 64 * KIB
+_ROOM_MAX = 16 * MIB  # for the keys, values or headers of one record batch, unless one row has more
+_HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+_COLUMNS = [
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("timestampType", pa.int32()),
+]
+
+
+def schema(include_headers: bool) -> pa.Schema:
+    """The columns of Spark's Kafka connector, in its order; every one may be null."""
+    return pa.schema([*_COLUMNS, pa.field("headers", _HEADERS)] if include_headers else _COLUMNS)
+
+
+class Pages:
+    """What all pages of one partition share."""
+
+    def __init__(self, topic: str, partition: int, include_headers: bool, rows: int) -> None:
+        self.rows = rows
+        self.include_headers = include_headers
+        self.schema = schema(include_headers)
+        self.topics = pa.repeat(pa.scalar(topic, pa.string()), rows)
+        self.partitions = pa.repeat(pa.scalar(partition, pa.int32()), rows)
+        self.room = np.full(walk.ROOMS, _FIRST_ROOM, np.int64)
+
+    def open(self) -> Page:
+        return Page(self)
+
+
+class Page:
+    """The buffers of one record batch. `count` says what they hold; the walk writes both."""
+
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+        self.count = np.zeros(walk.COUNT_FIELDS, np.int64)
+        rows = pages.rows
+        room = pages.room.tolist()
+        header_rows, headers = (rows, room[walk.HEADERS]) if pages.include_headers else (0, 0)
+        self.outputs = Outputs(
+            key_ends=_ends(rows),
+            key_bits=_bits(rows),
+            keys=np.empty(room[walk.KEY_BYTES], np.uint8),
+            value_ends=_ends(rows),
+            value_bits=_bits(rows),
+            values=np.empty(room[walk.VALUE_BYTES], np.uint8),
+            offsets=np.empty(rows, np.int64),
+            timestamps=np.empty(rows, np.int64),
+            timestamp_types=np.empty(rows, np.int32),
+            header_ends=_ends(header_rows),
+            header_bits=_bits(header_rows),
+            header_key_ends=_ends(headers),
+            header_keys=np.empty(room[walk.HEADER_KEY_BYTES] if headers else 0, np.uint8),
+            header_value_ends=_ends(headers),
+            header_value_bits=_bits(headers),
+            header_values=np.empty(room[walk.HEADER_VALUE_BYTES] if headers else 0, np.uint8),
+        )
+
+    @property
+    def row_count(self) -> int:
+        return int(self.count[walk.ROWS])
+
+    @property
+    def is_full(self) -> bool:
+        return self.row_count == self._pages.rows
+
+    @property
+    def first_offset(self) -> int:
+        return int(self.outputs.offsets[0])
+
+    def is_too_large_for(self, wanted: Int64s) -> bool:
+        """Whether the next record should rather begin a page of its own than let this one grow."""
+        return self.row_count > 0 and bool(wanted[walk.KEY_BYTES :].max() > _ROOM_MAX)
+
+    def grow(self, wanted: Int64s) -> None:
+        """Make room for what the walk said it wanted, and for as much again as there is."""
+        old = self.outputs
+        keys, values, headers, header_keys, header_values = wanted[walk.KEY_BYTES :].tolist()
+        new = old._replace(keys=_grown(old.keys, keys), values=_grown(old.values, values))
+        if self._pages.include_headers:
+            new = new._replace(
+                header_key_ends=_grown(old.header_key_ends, headers + 1),
+                header_keys=_grown(old.header_keys, header_keys),
+                header_value_ends=_grown(old.header_value_ends, headers + 1),
+                header_value_bits=_grown(old.header_value_bits, headers // 8 + 1),
+                header_values=_grown(old.header_values, header_values),
+            )
+        self.outputs = new
+
+    def close(self) -> pa.RecordBatch:
+        """The rows as Arrow has them; the page must not be used any more."""
+        pages, out, rows = self._pages, self.outputs, self.row_count
+        pages.room = np.minimum(self.count[: walk.ROOMS] * 9 // 8 + 256, _ROOM_MAX)
+        nulls = self.count.tolist()
+        columns = [
+            _binary(pa.binary(), rows, nulls[walk.KEYS_NULL], out.key_bits, out.key_ends, out.keys),
+            _binary(pa.binary(), rows, nulls[walk.VALUES_NULL], out.value_bits, out.value_ends, out.values),
+            pages.topics.slice(0, rows),
+            pages.partitions.slice(0, rows),
+            pa.array(out.offsets[:rows]),
+            pa.Array.from_buffers(_COLUMNS[5].type, rows, [None, pa.py_buffer(out.timestamps[:rows])]),
+            pa.array(out.timestamp_types[:rows]),
+        ]
+        if pages.include_headers:
+            columns.append(self._headers(rows))
+        return pa.RecordBatch.from_arrays(columns, schema=pages.schema)
+
+    def _headers(self, rows: int) -> pa.Array:
+        out, nulls = self.outputs, self.count.tolist()
+        number = nulls[walk.HEADERS]
+        keys = _binary(pa.string(), number, 0, out.header_bits, out.header_key_ends, out.header_keys)
+        if nulls[walk.HEADER_KEYS_NOT_ASCII]:
+            keys = _as_text(keys)
+        values = _binary(
+            pa.binary(),
+            number,
+            nulls[walk.HEADER_VALUES_NULL],
+            out.header_value_bits,
+            out.header_value_ends,
+            out.header_values,
+        )
+        pairs = pa.StructArray.from_arrays([keys, values], fields=list(_HEADERS.value_type))
+        without = nulls[walk.ROWS_WITHOUT_HEADERS]
+        bits = pa.py_buffer(out.header_bits) if without else None
+        ends = pa.py_buffer(out.header_ends[: rows + 1])
+        return pa.Array.from_buffers(_HEADERS, rows, [bits, ends], without, children=[pairs])
+
+
+def _ends(rows: int) -> Int32s:
+    ends = np.empty(rows + 1, np.int32)
+    ends[0] = 0
+    return ends
+
+
+def _bits(rows: int) -> Bytes:
+    return np.zeros(rows // 8 + 1, np.uint8)
+
+
+def _grown(old: NDArray[Number], size: int) -> NDArray[Number]:
+    if size <= len(old):
+        return old
+    new = np.zeros(max(size, min(2 * len(old), _ROOM_MAX)), old.dtype)
+    new[: len(old)] = old
+    return new
+
+
+def _binary(kind: pa.DataType, rows: int, nulls: int, bits: Bytes, ends: Int32s, data: Bytes) -> pa.Array:
+    content = pa.py_buffer(data[: int(ends[rows])])
+    return pa.Array.from_buffers(
+        kind, rows, [pa.py_buffer(bits) if nulls else None, pa.py_buffer(ends[: rows + 1]), content], nulls
+    )
+
+
+def _as_text(keys: pa.Array) -> pa.Array:
+    """Keys that are not UTF-8 as Java reads them: with a mark where a character would be."""
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        texts = [key.decode(errors="replace") for key in keys.cast(pa.binary()).to_pylist()]
+        return pa.array(texts, pa.string())
+    return keys
