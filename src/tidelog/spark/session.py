@@ -1,0 +1,157 @@
+"""A Spark session with the settings that matter to a log, and a Java to run it.
+
+    spark = tidelog.spark.session("my-query", master="local[4]", config={"spark.driver.memory": "4g"})
+
+What each setting is for stands beside it. They are defaults: what `config`, `spark-submit`,
+`spark-defaults.conf`, the environment or a session that already runs has set, stays as it is.
+
+Workers talk to the JVM through Unix sockets, which Spark leaves behind; on one machine they get a directory
+that ends with this process. On a cluster every node has its own temporary directory for them.
+
+**Invariant:** importing this module imports no pyspark.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.spark.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOOPBACK = "127.0.0.1"
+SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
+SOCKET_DIRECTORY_LENGTH_MAX = 61
+CONSOLE_PROGRESS = "spark.ui.showConsoleProgress"
+STREAMING = "org.apache.spark.sql.execution.streaming"
+PUSH_DOWN = {
+    # Without it Spark refuses a source that takes filters.
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+SETTINGS = PUSH_DOWN | {
+    # Through TCP each Python task waits some 45 ms for an acknowledgement.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # State that does not live on the heap; `transformWithState` takes no other.
+    "spark.sql.streaming.stateStore.providerClass": f"{STREAMING}.state.RocksDBStateStoreProvider",
+    # A record's timestamp is an instant; it reads the same on every machine.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+    CONSOLE_PROGRESS: "false",
+}
+LOCAL_SETTINGS = {
+    # The default forks some twenty processes for each micro-batch: 40 ms on a local disk.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{STREAMING}.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.ui.enabled": "false",
+}
+
+
+def session(
+    app_name: str = "tidelog",
+    *,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+    is_java_install_allowed: bool = True,
+) -> SparkSession:
+    """The session that runs, or a new one.
+
+    `master` is Spark's: `local[*]` unless somebody said otherwise. Without a Java of version 17 one is
+    installed from PyPI, if `is_java_install_allowed` and the environment do not forbid it.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    wanted = dict(config or {}) | ({"spark.master": master} if master else {})
+    if SparkContext._active_spark_context is None:
+        taken = _launch(wanted, is_java_install_allowed=is_java_install_allowed)
+        wanted.setdefault("spark.app.name", app_name)
+    else:
+        taken = SparkSession.builder.getOrCreate().conf.getAll
+    is_local = is_local_master((taken | wanted).get("spark.master", ""))
+    builder = SparkSession.builder
+    for name, value in (without(default_settings(is_local=is_local), taken) | wanted).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def default_settings(*, is_local: bool) -> dict[str, str]:
+    if not is_local:
+        return dict(SETTINGS)
+    return SETTINGS | LOCAL_SETTINGS | {SOCKET_DIRECTORY: str(socket_directory())}
+
+
+def without(settings: Mapping[str, str], taken: Mapping[str, str]) -> dict[str, str]:
+    """The settings that nobody has set."""
+    return {name: value for name, value in settings.items() if name not in taken}
+
+
+def is_local_master(master: str) -> bool:
+    return re.match(r"local($|\[|-cluster\[)", master) is not None
+
+
+def _launch(wanted: Mapping[str, str], *, is_java_install_allowed: bool) -> dict[str, str]:
+    """Start the JVM, if it does not run yet; the settings that it was given by whomever.
+
+    Only the JVM knows what `spark-submit` and `spark-defaults.conf` say, and only at its start does it take
+    what `config` says of its memory: so it is started with that, and asked, before there is a session.
+    """
+    from pyspark import SparkConf, SparkContext
+
+    is_ours = "PYSPARK_GATEWAY_PORT" not in os.environ  # and not that of `spark-submit`
+    if is_ours and SparkContext._gateway is None:
+        os.environ["JAVA_HOME"] = str(find_java(is_install_allowed=is_java_install_allowed))
+        if is_local_master(declared_master(wanted) or "local"):
+            # The name of this machine may lead nowhere.
+            os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    # Else workers are whatever `python3` is on the path, which has no Tidelog.
+    os.environ.setdefault("PYSPARK_PYTHON", wanted.get("spark.pyspark.python", sys.executable))
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(wanted.items())))
+    taken = dict(SparkConf().getAll())
+    if is_ours:
+        taken.pop(CONSOLE_PROGRESS, None)  # set by Spark for everything that looks like a shell
+    return taken
+
+
+def declared_master(wanted: Mapping[str, str]) -> str | None:
+    """What somebody said where it can be seen before the JVM runs; None if nobody did."""
+    if "spark.master" in wanted:
+        return wanted["spark.master"]
+    arguments = re.search(r"--master[ =](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    if arguments:
+        return arguments[1]
+    return _master_of_the_defaults_file() or os.environ.get("MASTER")
+
+
+def _master_of_the_defaults_file() -> str | None:
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    try:
+        text = (Path(folder) / "spark-defaults.conf").read_text()
+    except OSError:
+        return None
+    found = re.search(r"^\s*spark\.master[\s=:]+(\S+)", text, re.MULTILINE)
+    return found[1] if found else None
+
+
+@cache
+def socket_directory() -> Path:
+    """A directory of this process for its sockets, whose paths must be short. Removed at exit."""
+    is_short = len(tempfile.gettempdir()) < SOCKET_DIRECTORY_LENGTH_MAX - len("/tidelog-spark-12345678")
+    directory = Path(tempfile.mkdtemp(prefix="tidelog-spark-", dir=None if is_short else "/tmp"))
+    atexit.register(_remove, directory, os.getpid())
+    return directory
+
+
+def _remove(directory: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not in a child that was forked
+        shutil.rmtree(directory, ignore_errors=True)
