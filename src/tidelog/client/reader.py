@@ -53,6 +53,7 @@ from tidelog.protocol.fetch import FetchPartition, FetchRequest
 FETCH_BYTES = 2 << 20  # what a socket holds: the broker sends it all while the last piece is used
 FETCH_BYTES_MIN = 64 << 10
 TIMEOUT_MS = 120_000
+ANSWER_SECONDS_MIN = 1.0  # a broker that is there is not cut off because the last wait took all the time
 _BY_NAME_NEWEST = 12
 _NO_ID = bytes(16)
 _READ_COMMITTED = 1
@@ -113,7 +114,7 @@ class RangeReader:
         if fetch_bytes is None:
             fetch_bytes = read_number(properties, "max.partition.fetch.bytes", FETCH_BYTES, 1)
         self._fetch_bytes = fetch_bytes
-        self._wait_ms = min(read_number(properties, "fetch.max.wait.ms", 500), timeout_ms)
+        self._wait_ms = min(read_number(properties, "fetch.max.wait.ms", 500), timeout_ms // 4)
         self._timeout_ms = timeout_ms
         self._offset = start
         self._bytes_seen = 0
@@ -128,7 +129,8 @@ class RangeReader:
                 try:
                     under_way = under_way or self._ask(attempts)
                     connection, correlation = under_way
-                    data, answer = connection.receive(correlation, attempts.seconds_left)
+                    timeout_seconds = max(attempts.seconds_left, ANSWER_SECONDS_MIN)
+                    data, answer = connection.receive(correlation, timeout_seconds)
                     under_way = None
                     piece = self._take(data, answer, attempts)
                 except ConnectionLost as problem:
