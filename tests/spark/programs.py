@@ -1,37 +1,71 @@
-"""Python programs in a process of their own: for what needs a JVM, an environment or an end of its own."""
+"""Python programs in a process of their own: for what needs a JVM, an environment or an end of its own.
+
+`awaited` is how a test waits for what other processes do.
+
+**Invariant:** no program outlives its block, however the test ends.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
+T = TypeVar("T")
 PROGRAM_SECONDS_MAX = 180
+AWAITED_SECONDS_MAX = 90.0
+POLL_SECONDS = 0.05
+
+
+def awaited(look: Callable[[], T], claim: str, seconds_max: float = AWAITED_SECONDS_MAX) -> T:
+    """Look until there is something; what it is."""
+    deadline = time.monotonic() + seconds_max
+    tick = threading.Event()
+    while not (seen := look()):
+        assert time.monotonic() < deadline, f"{claim}, in {seconds_max:.0f} s"
+        tick.wait(POLL_SECONDS)
+    return seen
 
 
 def run_python(
     text: str, folder: Path, environment: Mapping[str, str] | None = None, *, without: Collection[str] = ()
 ) -> str:
     """Run the program in `folder`; what it printed. One that fails, fails the test with what it said."""
-    program = folder / "program.py"
-    program.write_text(text)
+    with running_python(text, folder, environment, without=without) as program:
+        output, errors = program.communicate(timeout=PROGRAM_SECONDS_MAX)
+    assert program.returncode == 0, f"exit status {program.returncode}\n{output}\n{errors[-4000:]}"
+    return output
+
+
+@contextmanager
+def running_python(
+    text: str, folder: Path, environment: Mapping[str, str] | None = None, *, without: Collection[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """The program while it runs, with its output in pipes. A JVM that it started ends with it."""
+    path = folder / "program.py"
+    path.write_text(text)
     variables = {name: value for name, value in os.environ.items() if name not in without}
-    answer = subprocess.run(
-        [sys.executable, str(program)],
+    program = subprocess.Popen(
+        [sys.executable, str(path)],
         cwd=folder,
         env=variables | dict(environment or {}),
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=PROGRAM_SECONDS_MAX,
-        check=False,
     )
-    assert answer.returncode == 0, (
-        f"exit status {answer.returncode}\n{answer.stdout}\n{answer.stderr[-4000:]}"
-    )
-    return answer.stdout
+    try:
+        yield program
+    finally:
+        if program.poll() is None:
+            program.kill()
+        program.wait()
 
 
 def path_without(command: str, folder: Path) -> Path:

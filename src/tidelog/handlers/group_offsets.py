@@ -125,8 +125,10 @@ class _WaitingCommit(Parked):
         left = iter(codes)
         answer = []
         for (topic, parts), count in zip(self._topics, self._counts, strict=True):
-            missing = missing_error(topic, count != _MISSING)
-            told = [(part[0], next(left) if 0 <= part[0] < count else missing) for part in parts]
+            told = []
+            for part in parts:
+                is_there = 0 <= part[0] < count
+                told.append((part[0], next(left) if is_there else missing_error(topic, count != _MISSING)))
             answer.append((topic, told))
         return encode_offset_commit(self._version, self._correlation_id, answer)
 

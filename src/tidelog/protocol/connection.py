@@ -137,10 +137,15 @@ class Connection:
 
     def fill(self, slot: Slot, answer: Answer | None) -> None:
         """The answer of a held request, or None if it gets none; moves what is ready to the output."""
-        slot.answer = answer
-        slot.is_done = True
-        self.held_size += size_of(answer)
         slots = self._slots
+        if slots and slots[0] is slot:
+            slots.popleft()
+            if answer is not None:
+                self.output.append(answer)
+        else:
+            slot.answer = answer
+            slot.is_done = True
+            self.held_size += size_of(answer)
         while slots and slots[0].is_done:
             ready = slots.popleft().answer
             if ready is not None:

@@ -30,11 +30,18 @@ Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-READ_ONLY = types.Array(types.uint8, 1, "C", readonly=True)
-BYTES = types.Array(types.uint8, 1, "C")
-INT32S = types.Array(types.int32, 1, "C")
+_ELEMENTS = {Bytes: types.uint8, Int32s: types.int32, Int64s: types.int64}
 INT64S = types.Array(types.int64, 1, "C")
 TABLE = types.Array(types.int64, 2, "C")
+
+
+def read_only(kind: Any) -> Any:
+    """The type of an array that a loop must not write, as what Arrow or a fetch has brought."""
+    return types.Array(_ELEMENTS[kind], 1, "C", readonly=True)
+
+
+def writable(kind: Any) -> Any:
+    return types.Array(_ELEMENTS[kind], 1, "C")
 
 
 def compiled(signature: Any) -> Callable[[Function], Function]:

@@ -14,7 +14,6 @@ from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, LENGTH_MIN, LENGTH_OVERHEAD
 from tidelog.spark.compiled import (
     INT64S,
-    READ_ONLY,
     TABLE,
     Bytes,
     Int64s,
@@ -22,6 +21,7 @@ from tidelog.spark.compiled import (
     int8,
     int64,
     part,
+    read_only,
     uint32,
 )
 
@@ -117,7 +117,7 @@ def _big_endian(data: Bytes, position: int, size: int) -> int:
     return value
 
 
-@compiled(types.int64(READ_ONLY, types.int64, types.int64, types.int64, types.int64, TABLE, INT64S))
+@compiled(types.int64(read_only(Bytes), types.int64, types.int64, types.int64, types.int64, TABLE, INT64S))
 def scan(
     data: Bytes, position: int, end: int, offset: int, end_offset: int, table: Int64s, found: Int64s
 ) -> int:

@@ -15,10 +15,7 @@ from numba import types
 
 from tidelog.protocol.batch import APPEND_TIME_BIT
 from tidelog.spark.compiled import (
-    BYTES,
-    INT32S,
     INT64S,
-    READ_ONLY,
     TABLE,
     Bytes,
     Int32s,
@@ -28,8 +25,10 @@ from tidelog.spark.compiled import (
     int32,
     int64,
     part,
+    read_only,
     uint8,
     uint64,
+    writable,
 )
 from tidelog.spark.scan import (
     BAD_COUNT,
@@ -98,8 +97,7 @@ class Outputs(NamedTuple):
 
 _TIMESTAMP_MAX = (2**63 - 1) // 1000  # in milliseconds, what fits as microseconds
 _UINT32_MAX = 2**32 - 1
-_KINDS = {Bytes: BYTES, Int32s: INT32S, Int64s: INT64S}
-_OUTPUTS = cast(Any, types.NamedTuple)([_KINDS[kind] for kind in get_type_hints(Outputs).values()], Outputs)
+_OUTPUTS = cast(Any, types.NamedTuple)([writable(kind) for kind in get_type_hints(Outputs).values()], Outputs)
 
 
 @part
@@ -333,7 +331,7 @@ def _walk_batch(
     return status
 
 
-@compiled(types.int64(READ_ONLY, TABLE, types.int64, types.boolean, INT64S, INT64S, _OUTPUTS, INT64S))
+@compiled(types.int64(read_only(Bytes), TABLE, types.int64, types.boolean, INT64S, INT64S, _OUTPUTS, INT64S))
 def walk(
     data: Bytes,
     table: Int64s,
