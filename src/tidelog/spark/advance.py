@@ -1,0 +1,163 @@
+"""How a stream goes on: where the next micro-batch ends, and what was lost since the last.
+
+All of it as the JVM connector has it, but for one thing: topics have ids here, so a topic that was deleted
+and made again is known for what it is, and the new one is read from its earliest offset.
+
+**Invariant:** functions of their arguments; the time is one of them. Positions go back only with a loss that
+says so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from tidelog.spark.losses import SHOWN_MAX, DataLoss, Loss, lost, named, records
+from tidelog.spark.plan import Offsets, PlanError, Seen
+from tidelog.spark.positions import UNSPLIT, Positions, Split, TopicPartition, format_topic_id
+from tidelog.spark.ranges import was_made_again
+
+DEFAULT_TRIGGER_DELAY_MS = 15 * 60 * 1000
+
+
+class Pace(NamedTuple):
+    """How much a trigger takes; without limits, everything."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = DEFAULT_TRIGGER_DELAY_MS
+
+
+class Advance(NamedTuple):
+    positions: Positions
+    losses: tuple[DataLoss, ...] = ()
+    waits: bool = False  # for more offsets: nothing is read, and the last trigger stays the last
+
+
+def beginnings_needed(
+    start: Positions, topic_ids: Mapping[str, bytes], partitions: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """The partitions whose earliest offset `advance` must know; that of others it checks if it is there."""
+    return [
+        partition
+        for partition in sorted(partitions)
+        if partition not in start.offsets
+        or was_made_again(partition.topic, start, topic_ids.get(partition.topic))
+    ]
+
+
+def advance(
+    start: Positions,
+    seen: Seen,
+    pace: Pace,
+    split: Split = UNSPLIT,
+    *,
+    now_ms: int = 0,
+    last_trigger_ms: int = 0,
+) -> Advance:
+    """Where the next micro-batch ends that starts at `start`, and what is lost on the way.
+
+    With losses and `failOnDataLoss`, the caller raises `DataLossError`; without it, the positions are what
+    the connector would go on with.
+    """
+    if pace.min_offsets is not None and now_ms - last_trigger_ms < pace.max_delay_ms:
+        waiting = sum(end - start.offsets.get(partition, 0) for partition, end in seen.ends.items())
+        if waiting < pace.min_offsets:
+            return Advance(start, waits=True)
+    begun = {partition: _begin(partition, start, seen) for partition in sorted(seen.ends)}
+    begins = {partition: begin.counted for partition, begin in begun.items() if begin.counted is not None}
+    ends = {partition: seen.ends[partition] for partition in begins}
+    taken = ends if pace.max_offsets is None else share_out(pace.max_offsets, begins, ends)
+    starts = {p: min(begun[p].first, taken[p]) for p in taken if begun[p].first > 0}
+    found = Positions(taken, {**start.topic_ids, **seen.topic_ids}, split, starts)
+    losses = [*_gone(start, seen), *(begin.loss for begin in begun.values() if begin.loss)]
+    is_same = found.offsets == start.offsets and not _made_again(start, seen)
+    return Advance(start if is_same else found, tuple(losses))
+
+
+def fallen(start: Positions, ends: Offsets) -> list[TopicPartition]:
+    """Partitions that end before they were read to: ask again, a replica that lags may have answered."""
+    return [p for p, end in sorted(ends.items()) if p in start.offsets and end < start.offsets[p]]
+
+
+def share_out(limit: int, begins: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
+    """New ends, so that about `limit` offsets lie between; each partition gets by its share of what waits.
+
+    As the connector rounds: down, but up where that would be nothing, so that no partition starves.
+    """
+    sizes = {partition: end - begins[partition] for partition, end in ends.items()}
+    total = float(sum(size for size in sizes.values() if size > 0))
+    shared = dict(ends)
+    for partition, size in sizes.items():
+        if size > 0:
+            share = limit * (size / total)
+            whole = math.ceil(share) if share < 1 else math.floor(share)
+            shared[partition] = min(ends[partition], begins[partition] + whole)
+    return shared
+
+
+def check_available_now(planned: Offsets, latest: Offsets) -> None:
+    """What was there when a query of all that is available began must be there until it ends."""
+    gone = sorted(planned.keys() - latest.keys())
+    if gone:
+        raise PlanError(f"{named(gone)} is gone while all that was available is read; start the query again")
+    for partition, end in sorted(planned.items()):
+        if latest[partition] < end:
+            raise PlanError(
+                f"{partition} ends at offset {latest[partition]}, but ended at {end} when the query began to "
+                "read all that was available; start the query again"
+            )
+
+
+class _Begin(NamedTuple):
+    counted: int | None  # from here on offsets wait to be read; None: nobody knows
+    first: int = 0  # the first of them that is there, if it is known to be a later one
+    loss: DataLoss | None = None
+
+
+def _begin(partition: TopicPartition, start: Positions, seen: Seen) -> _Begin:
+    again = was_made_again(partition.topic, start, seen.topic_ids.get(partition.topic))
+    beginning, before = seen.beginnings.get(partition), start.offsets.get(partition)
+    if again or before is None:
+        if beginning is None:
+            words = "is new and has no earliest offset: it may be gone again"
+            return _Begin(None, loss=lost(Loss.UNKNOWN_BEGINNING, partition, words))
+        words = f"is new and begins at offset {beginning}: {records(0, beginning - 1)} gone"
+        is_late = beginning > 0 and not again
+        return _Begin(beginning, beginning, lost(Loss.BEGINS_LATE, partition, words) if is_late else None)
+    if seen.ends[partition] < before:
+        words = f"ends at offset {seen.ends[partition]}, but was read up to {before}"
+        return _Begin(before, loss=lost(Loss.FELL_BACK, partition, words))
+    if beginning is not None and before < beginning:
+        words = f"begins at offset {beginning}: {records(before, beginning - 1)} gone"
+        return _Begin(before, beginning, lost(Loss.AGED_OUT, partition, words))
+    return _Begin(before)
+
+
+def _gone(start: Positions, seen: Seen) -> Iterable[DataLoss]:
+    """Topics that were made again, and partitions that are no more."""
+    again = _made_again(start, seen)
+    for topic in again:
+        ids = (format_topic_id(start.topic_ids[topic]), format_topic_id(seen.topic_ids[topic]))
+        yield DataLoss(
+            Loss.MADE_AGAIN,
+            topic,
+            None,
+            f"topic {topic} was deleted and made again: its id was {ids[0]} and is {ids[1]}; what the old "
+            f"one had beyond {_reached(start, topic)} is gone",
+        )
+    for partition, offset in start.offsets.items():
+        if partition not in seen.ends and partition.topic not in again:
+            words = f"is gone; it was read up to offset {offset}"
+            yield lost(Loss.DELETED, partition, words)
+
+
+def _made_again(start: Positions, seen: Seen) -> list[str]:
+    return [topic for topic in start.topic_ids if was_made_again(topic, start, seen.topic_ids.get(topic))]
+
+
+def _reached(start: Positions, topic: str) -> str:
+    offsets = [offset for partition, offset in start.offsets.items() if partition.topic == topic]
+    shown = ", ".join(map(str, offsets[:SHOWN_MAX])) + (", …" if len(offsets) > SHOWN_MAX else "")
+    return f"offset {shown}" if len(offsets) == 1 else f"offsets {shown}"
