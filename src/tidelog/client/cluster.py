@@ -7,7 +7,7 @@
 What passes (a leader that moved, a broker that restarts) is tried again until `default.api.timeout.ms` is
 over. A `Cluster` may be kept in a global of a process that forks: see `routes`.
 
-**Invariant:** no call makes a topic; each asks a leader once for all its partitions.
+**Invariant:** no call but `wake` makes a topic; each asks a leader once for all its partitions.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from tidelog.client.groups import (
     read_committed,
     read_coordinator,
 )
+from tidelog.client.metadata import MetadataExchange
 from tidelog.client.properties import Address, Properties, read_number
 from tidelog.client.routes import Routes
 from tidelog.protocol.errors import ErrorCode
@@ -90,6 +91,17 @@ class Cluster:
                     name: TopicFacts(name, topic.id, tuple(sorted(topic.leaders)))
                     for name, topic in found.items()
                 }
+            except ConnectionLost as problem:
+                attempts.again(problem)
+
+    def wake(self, topic: str) -> None:
+        """As a producer's first question: a broker with `auto.create.topics.enable` makes the topic now."""
+        attempts = self.attempts(f"asking for topic {topic}")
+        is_missing = not self.describe([topic])
+        while is_missing:
+            try:
+                self._routes.ask(MetadataExchange([topic], may_create=True), attempts)
+                return
             except ConnectionLost as problem:
                 attempts.again(problem)
 

@@ -9,6 +9,7 @@ nothing waits without a time limit; memory grows with what arrived, never with w
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import time
@@ -139,6 +140,15 @@ class Connection:
         while correlation not in self._answers:
             self._receive_next(deadline)
         return self._answers.pop(correlation)
+
+    def has_arrived(self) -> bool:
+        """Whether `receive` would find something at once: bytes, or the end of the connection."""
+        sock = self._socket
+        if sock is None or (isinstance(sock, ssl.SSLSocket) and sock.pending()):
+            return True
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     def call(self, exchange: Exchange[Answer], timeout_seconds: float | None = None) -> Answer:
         answer: Answer = self.receive(self.send(exchange), timeout_seconds)

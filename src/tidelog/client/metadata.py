@@ -38,23 +38,23 @@ class Metadata(NamedTuple):
 
 
 class MetadataExchange(KioExchange):
-    """Of these topics, or of all; never makes one."""
+    """Of these topics, or of all; makes those that are missing only if told to, and if the broker does."""
 
-    def __init__(self, topics: Collection[str] | None) -> None:
-        super().__init__(METADATA, lambda types: _build(types, topics))
+    def __init__(self, topics: Collection[str] | None, *, may_create: bool = False) -> None:
+        super().__init__(METADATA, lambda types: _build(types, topics, may_create))
 
     def decode(self, data: memoryview, position: int, version: int) -> Metadata:
         return decode_metadata(bytes(data), position, version)
 
 
-def _build(types: ModuleType, topics: Collection[str] | None) -> Any:
+def _build(types: ModuleType, topics: Collection[str] | None, may_create: bool) -> Any:
     wanted = None
     if topics is not None:
         wanted = tuple(make(types.MetadataRequestTopic, name=name, topic_id=None) for name in topics)
     return make(
         types.MetadataRequest,
         topics=wanted,
-        allow_auto_topic_creation=False,
+        allow_auto_topic_creation=may_create,
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=False,
     )
