@@ -70,7 +70,7 @@ def advance(
     ends = {partition: seen.ends[partition] for partition in begins}
     taken = ends if pace.max_offsets is None else share_out(pace.max_offsets, begins, ends)
     starts = {p: min(begun[p].first, taken[p]) for p in taken if begun[p].first > 0}
-    found = Positions(taken, {**start.topic_ids, **seen.topic_ids}, split, starts)
+    found = Positions(taken, {**start.topic_ids, **seen.topic_ids}, split, starts, start.group)
     losses = [*_gone(start, seen), *(begin.loss for begin in begun.values() if begin.loss)]
     is_same = found.offsets == start.offsets and not _made_again(start, seen)
     return Advance(start if is_same else found, tuple(losses))

@@ -2,12 +2,13 @@
 
 The form is the JVM connector's, `{"clicks": {"0": 12, "1": 7}}`, with one more name that no topic has:
 
-    {"": {"ids": {"clicks": "k3V…"}, "split": {"minPartitions": 8}, "from": {"clicks": {"1": 5}}},
+    {"": {"ids": {"clicks": "k3V…"}, "split": {"minPartitions": 8}, "from": {"clicks": {"1": 5}},
+          "group": "spark-kafka-source-1f0c"},
      "clicks": {"0": 12, "1": 7}}
 
 `ids` are the topics' ids as Kafka prints them; `split` is how a batch that ends here is cut; `from` is where
-it begins in partitions that the offset before does not have, or whose records from there on are gone. What
-is empty is left out.
+it begins in partitions that the offset before does not have, or whose records from there on are gone; `group`
+is the name made for the consumer group that shows the query's progress. What is empty is left out.
 
 **Invariant:** equal positions give equal text: names are sorted, partitions too, by number. What cannot be
 read raises `BadPositions`, which says where and what.
@@ -68,6 +69,7 @@ class Positions:
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     split: Split = UNSPLIT
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    group: str | None = None
 
     def __post_init__(self) -> None:
         topics = {partition.topic for partition in self.offsets}
@@ -78,14 +80,21 @@ class Positions:
             object.__setattr__(self, name, _sealed(value))
 
     def __reduce__(self) -> tuple[Callable[..., Positions], tuple[object, ...]]:
-        return Positions, (dict(self.offsets), dict(self.topic_ids), self.split, dict(self.starts))
+        return Positions, (
+            dict(self.offsets),
+            dict(self.topic_ids),
+            self.split,
+            dict(self.starts),
+            self.group,
+        )
 
     def to_json_dict(self) -> Json:
         """What `json.dumps` turns into the one text for these positions."""
-        beside = {
+        beside: dict[str, Any] = {
             "ids": {topic: format_topic_id(topic_id) for topic, topic_id in self.topic_ids.items()},
             "split": {name: n for name, n in zip(_SPLIT_NAMES, self.split, strict=True) if n is not None},
             "from": _by_topic(self.starts),
+            "group": self.group,
         }
         filled = {name: part for name, part in beside.items() if part}
         return ({BESIDE_THE_TOPICS: filled} if filled else {}) | _by_topic(self.offsets)
@@ -95,7 +104,7 @@ class Positions:
         topics = dict(_object(written, "offsets"))
         beside = _object(topics.pop(BESIDE_THE_TOPICS, {}), 'what stands under ""')
         for name in beside:
-            if name not in ("ids", "split", "from"):
+            if name not in ("ids", "split", "from", "group"):
                 raise BadPositions(f'{_shown(name)} under "" is unknown: a newer Tidelog may have written it')
         ids = _object(beside.get("ids", {}), "ids")
         return cls(
@@ -103,6 +112,7 @@ class Positions:
             {_read_topic(topic): _read_id(topic, text) for topic, text in ids.items()},
             _read_split(_object(beside.get("split", {}), "split")),
             _read_offsets(_object(beside.get("from", {}), "from"), "first offset"),
+            _read_group(beside.get("group")),
         )
 
     def to_json(self) -> str:
@@ -168,6 +178,12 @@ def _read_split(written: Mapping[object, object]) -> Split:
     ceilings = zip(_SPLIT_NAMES, (PARTITION_MAX, OFFSET_MAX), strict=True)
     numbers = [_read_number(written[n], n, 1, top) if n in written else None for n, top in ceilings]
     return Split(*numbers)
+
+
+def _read_group(written: object) -> str | None:
+    if written is not None and (not isinstance(written, str) or not written):
+        raise BadPositions(f"group is {_shown(written)}: expected a name")
+    return written
 
 
 def _read_number(value: object, what: str, least: int, most: int) -> int:
