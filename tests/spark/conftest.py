@@ -25,6 +25,7 @@ from tests.compat.confluent.driver import Confluent
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+EXISTING_BROKER = os.environ.get("TIDELOG_COMPAT_BOOTSTRAP")
 HEAP = "1g"
 SETTINGS = {
     "spark.driver.memory": HEAP,
@@ -71,8 +72,8 @@ def kafka_connector(spark: SparkSession, connector_settings: Mapping[str, str]) 
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker in a process of its own, as users have it."""
-    if existing := os.environ.get("TIDELOG_COMPAT_BOOTSTRAP"):
-        yield existing
+    if EXISTING_BROKER:
+        yield EXISTING_BROKER
         return
     with running_broker(tmp_path_factory.mktemp("broker") / "logs") as address:
         yield address
@@ -85,16 +86,20 @@ def client(bootstrap: str) -> Confluent:
 
 
 @pytest.fixture
-def new_topic(client: Confluent) -> NewTopic:
-    """Makes topics that keep every record, whatever its timestamp."""
+def new_topic(client: Confluent) -> Iterator[NewTopic]:
+    """Makes topics that keep every record, whatever its timestamp. On somebody else's broker they go again."""
+    made: list[str] = []
 
     def make(partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:
         name = f"spark-{uuid4().hex[:12]}"
         client.create_topic(name, partitions, {"retention.ms": "-1"} | dict(settings or {}))
+        made.append(name)
         eventually(lambda: client.topics().get(name) == partitions, f"{name} is not listed")
         return name
 
-    return make
+    yield make
+    for name in made if EXISTING_BROKER else ():
+        client.delete_topic(name)
 
 
 @pytest.fixture
