@@ -1,0 +1,1 @@
+"""Website activity to sessions, top pages, funnels and what is viewed and bought together."""

@@ -1,0 +1,79 @@
+"""Tables of Parquet files, a directory for each day, loaded again as often as one likes.
+
+A load replaces the files of its day and of no other. Rows are put into files by what they are, not by how
+the job happened to be cut, so that a second load of the same records gives files with the same content.
+
+**Invariant:** a day in the lake is never replaced by less of it without being asked: when retention has
+removed records that an earlier load still saw, the load is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+POSITION = ("topic", "partition", "offset")
+
+
+class RecordsAreGone(Exception):
+    """The topic no longer has records that the lake has for this day."""
+
+
+def write_day(
+    frame: DataFrame, table: str, day: date, spread: Sequence[str], order: Sequence[str], files: int = 1
+) -> int:
+    """Replaces one day of a table; gives its rows.
+
+    `spread` says which rows go into one file, `order` how they stand there.
+    """
+    counted = Observation()
+    placed = frame.repartition(files, *spread).sortWithinPartitions(*order)
+    dated = placed.observe(counted, F.count(F.lit(1)).alias("rows")).withColumn("day", F.lit(day))
+    writer = dated.write.mode("overwrite").partitionBy("day")
+    writer.option("partitionOverwriteMode", "dynamic").parquet(table)
+    rows = int(counted.get["rows"])
+    if rows == 0:
+        # Dynamic overwriting leaves a day without rows alone; what stood there is no longer true.
+        frame.limit(0).write.mode("overwrite").parquet(f"{table}/day={day.isoformat()}")
+    return rows
+
+
+def read_days(
+    spark: SparkSession, table: str, first: date | None = None, last: date | None = None
+) -> DataFrame:
+    """The table between two days, both included."""
+    frame = spark.read.parquet(table)
+    if first is not None:
+        frame = frame.where(F.col("day") >= F.lit(first))
+    return frame if last is None else frame.where(F.col("day") <= F.lit(last))
+
+
+def read_with_day_before(spark: SparkSession, table: str, day: date) -> DataFrame:
+    """A day and what may reach into it from the day before."""
+    return read_days(spark, table, day - timedelta(days=1), day)
+
+
+def refuse_to_lose(frame: DataFrame, table: str, day: date) -> None:
+    """Fails if the lake has earlier records of a partition for this day than `frame` has."""
+    try:
+        kept = read_days(frame.sparkSession, table, day, day)
+    except AnalysisException:
+        return  # the first load of all
+    had = kept.groupBy("topic", "partition").agg(F.min("offset").alias("had"))
+    has = frame.groupBy("topic", "partition").agg(F.min("offset").alias("has"))
+    gone = had.join(has, ["topic", "partition"], "left").where(
+        F.col("has").isNull() | (F.col("has") > F.col("had"))
+    )
+    lost = gone.orderBy("topic", "partition").limit(1).collect()
+    if lost:
+        topic, partition, offset, now = lost[0]
+        begins = f"begin at {now}" if now is not None else "are gone"
+        raise RecordsAreGone(
+            f"{table} has {day} of {topic}-{partition} from offset {offset} on, but the records to load "
+            f"{begins}: retention has removed them, or another topic has that name; "
+            "replace the day only if you mean to lose them"
+        )

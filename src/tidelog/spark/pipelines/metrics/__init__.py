@@ -1,0 +1,1 @@
+"""Measurements to windowed counts, sums and percentiles of each series."""

@@ -1,0 +1,1 @@
+"""Ready pipelines against plain Python, in batch and as streams."""
