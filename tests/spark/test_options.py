@@ -67,11 +67,20 @@ READ = {
         None,
         {
             '{"u":[2],"t":[1,0,1]}': Assign((T0, T1, U2)),
-            '{"t":["0"]}': Assign((T0,)),
             "{}": Assign(()),
         },
         dict.fromkeys(
-            ["", "t", "[0]", '{"t":0}', '{"t":[-1]}', '{"t":[1.5]}', '{"t":[null]}', '{"t":[2147483648]}'],
+            [
+                "",
+                "t",
+                "[0]",
+                '{"t":["0"]}',
+                '{"t":0}',
+                '{"t":[-1]}',
+                '{"t":[1.5]}',
+                '{"t":[null]}',
+                '{"t":[2147483648]}',
+            ],
             ASSIGNED,
         ),
     ),
@@ -102,7 +111,7 @@ READ = {
     "startingOffsetsByTimestamp": Case(
         "starting",
         Edge.EARLIEST,
-        {'{"t":{"1":5,"0":"7"}}': AtTimestamps({T0: 7, T1: 5})},
+        {'{"t":{"1":5,"0":7}}': AtTimestamps({T0: 7, T1: 5})},
         dict.fromkeys(["", "5", '{"t":5}', '{"t":{"x":5}}', '{"t":{"0":"now"}}'], PER_TIME),
     ),
     "startingOffsets": Case(
@@ -120,6 +129,7 @@ READ = {
                 '{"t":{"0":-3}}',
                 '{"t":{"-1":0}}',
                 '{"t":{"0":1.5}}',
+                '{"t":{"0":"5"}}',
                 '{"t":{"0":null}}',
                 "[" * 9999,
             ],
@@ -369,8 +379,11 @@ def test_start_and_end_must_name_the_same_partitions() -> None:
 
 def test_a_minimum_above_the_maximum_is_refused() -> None:
     limits = {"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"}
-    said = refusal(SUBSCRIBED | limits, streaming=True)
-    assert said == "minOffsetsPerTrigger=11: expected no more than maxOffsetsPerTrigger, which is 10"
+    for streaming in (True, False):
+        said = refusal(SUBSCRIBED | limits, streaming)
+        assert said == "minOffsetsPerTrigger=11: expected no more than maxOffsetsPerTrigger, 10"
+    same = limits | {"minOffsetsPerTrigger": "10"}
+    assert ReadOptions.parse(SUBSCRIBED | same, streaming=True).min_offsets_per_trigger == 10
 
 
 def test_what_means_nothing_to_a_query_is_only_noted() -> None:

@@ -191,7 +191,8 @@ def _by_partition(text: str, expected: str, least: int) -> dict[TopicPartition, 
     found = {}
     for topic, partitions in _object(_json(text, expected), expected).items():
         for partition, value in _object(partitions, expected).items():
-            key = TopicPartition(topic, _number(partition, expected, 0, PARTITION_MAX))
+            index = int(partition) if _WHOLE.fullmatch(partition) else None
+            key = TopicPartition(topic, _number(index, expected, 0, PARTITION_MAX))
             found[key] = _number(value, expected, least, LONG_MAX)
     return dict(sorted(found.items()))
 
@@ -211,8 +212,6 @@ def _object(value: object, expected: str) -> dict[str, object]:
 
 
 def _number(value: object, expected: str, least: int, most: int) -> int:
-    """A whole number, also one in quotes, which the connector reads too."""
-    number = int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else value
-    if type(number) is not int or not least <= number <= most:
+    if type(value) is not int or not least <= value <= most:
         raise Unfit(expected)
-    return number
+    return value

@@ -249,13 +249,14 @@ def _check_pair(
 
 
 def _min_offsets(given: Given) -> int | None:
-    least, most = rows.MIN_OFFSETS_PER_TRIGGER.maybe(given), rows.MAX_OFFSETS_PER_TRIGGER.maybe(given)
-    if least is not None and most is not None and least > most:
-        raise OptionError(
-            f"{rows.MIN_OFFSETS_PER_TRIGGER.name}={least}: expected no more than "
-            f"{rows.MAX_OFFSETS_PER_TRIGGER.name}, which is {most}"
-        )
-    return least
+    """Two limits that contradict each other are refused by batches too, which use neither."""
+    bounds = rows.MIN_OFFSETS_PER_TRIGGER, rows.MAX_OFFSETS_PER_TRIGGER
+    texts = [given.text(row.name) for row in bounds]
+    if None not in texts:
+        least, most = (row.read(str(text)) for row, text in zip(bounds, texts, strict=True))
+        if least > most:
+            raise OptionError(f"{bounds[0].name}={least}: expected no more than {bounds[1].name}, {most}")
+    return rows.MIN_OFFSETS_PER_TRIGGER.maybe(given)
 
 
 def _group_prefix(streaming: bool) -> str:
