@@ -87,7 +87,7 @@ def client(bootstrap: str) -> Confluent:
 
 @pytest.fixture
 def new_topic(client: Confluent) -> Iterator[NewTopic]:
-    """Makes topics that keep every record, whatever its timestamp. On somebody else's broker they go again."""
+    """Makes topics that keep every record, whatever its timestamp; on a broker of others they go again."""
     made: list[str] = []
 
     def make(partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:
