@@ -23,6 +23,7 @@ from tidelog.spark.session import (
     declared_master,
     default_settings,
     is_local_master,
+    quiet_options,
     session,
     socket_directory,
 )
@@ -73,7 +74,8 @@ def test_sockets_have_short_paths_however_long_the_temporary_directory_s_is(
 
 @pytest.fixture
 def nobody_s_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PYSPARK_SUBMIT_ARGS", "SPARK_CONF_DIR", "SPARK_HOME", "MASTER"):
+    names = ("PYSPARK_SUBMIT_ARGS", "SPARK_SUBMIT_OPTS", "SPARK_CONF_DIR", "SPARK_HOME", "MASTER")
+    for name in names:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -90,6 +92,18 @@ def test_a_master_is_heard_wherever_it_was_said(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master by-argument pyspark-shell")
     assert declared_master({}) == "by-argument"
     assert declared_master({"spark.master": "by config"}) == "by config"
+
+
+@pytest.mark.usefixtures("nobody_s_word")
+def test_a_log_that_somebody_set_up_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Da=b")
+    assert quiet_options().startswith("-Da=b -Dlog4j2.configurationFile=file:/")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "log4j2.xml").touch()
+    assert quiet_options() == "-Da=b"
+    monkeypatch.delenv("SPARK_CONF_DIR")
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-Dlog4j2.level=INFO")
+    assert quiet_options() == "-Dlog4j2.level=INFO"
 
 
 def test_a_session_has_the_settings_that_matter(spark: SparkSession) -> None:
@@ -124,7 +138,7 @@ def test_a_running_session_keeps_what_was_set_and_takes_what_is_asked(spark: Spa
 
 
 OWN_WORDS = """
-import os, sys
+import os
 from tidelog.spark import session
 spark = session("mine", config={"spark.sql.session.timeZone": "Asia/Tokyo", "spark.driver.memory": "512m"})
 names = ["spark.app.name", "spark.master", "spark.sql.session.timeZone", "spark.ui.showConsoleProgress",
@@ -135,6 +149,7 @@ print("python", spark.sparkContext.pythonExec)
 print("sockets", spark.conf.get("spark.python.unix.domain.socket.dir"))
 print("heap", spark._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20)
 assert spark.range(10).count() == 10
+assert "SPARK_SUBMIT_OPTS" not in os.environ
 spark.stop()
 """
 
@@ -147,7 +162,7 @@ def test_what_the_user_said_stays(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.symlink_to(sys.executable)
     environment = {"SPARK_CONF_DIR": str(tmp_path), "PYSPARK_PYTHON": str(python)}
-    output = run_python(OWN_WORDS, tmp_path, environment)
+    output = run_python(OWN_WORDS, tmp_path, environment, without=("SPARK_SUBMIT_OPTS",))
     said = dict(line.split(" ", 1) for line in output.splitlines())
     sockets = said.pop("sockets")
     assert not os.path.exists(sockets)

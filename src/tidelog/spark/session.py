@@ -19,7 +19,8 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from tidelog.spark.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+LOG_SETTINGS = Path(__file__).resolve().with_name("log4j2.properties")
 LOOPBACK = "127.0.0.1"
 SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
 SOCKET_DIRECTORY_LENGTH_MAX = 61
@@ -116,7 +118,8 @@ def _launch(wanted: Mapping[str, str], *, is_java_install_allowed: bool) -> dict
             os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     # Else workers are whatever `python3` is on the path, which has no Tidelog.
     os.environ.setdefault("PYSPARK_PYTHON", wanted.get("spark.pyspark.python", sys.executable))
-    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(wanted.items())))
+    with _quietly():
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(wanted.items())))
     taken = dict(SparkConf().getAll())
     if is_ours:
         taken.pop(CONSOLE_PROGRESS, None)  # set by Spark for everything that looks like a shell
@@ -133,10 +136,34 @@ def declared_master(wanted: Mapping[str, str]) -> str | None:
     return _master_of_the_defaults_file() or os.environ.get("MASTER")
 
 
-def _master_of_the_defaults_file() -> str | None:
-    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """For the start of this JVM alone, not of what the program starts later."""
+    before = os.environ.get("SPARK_SUBMIT_OPTS")
+    os.environ["SPARK_SUBMIT_OPTS"] = quiet_options()
     try:
-        text = (Path(folder) / "spark-defaults.conf").read_text()
+        yield
+    finally:
+        del os.environ["SPARK_SUBMIT_OPTS"]
+        if before is not None:
+            os.environ["SPARK_SUBMIT_OPTS"] = before
+
+
+def quiet_options() -> str:
+    """Options of the JVM that keep it quiet while it starts, unless somebody has settings for its log."""
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    if "log4j" in options or list(_configuration_folder().glob("log4j2.*")):
+        return options
+    return f"{options} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}".strip()
+
+
+def _configuration_folder() -> Path:
+    return Path(os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf"))
+
+
+def _master_of_the_defaults_file() -> str | None:
+    try:
+        text = (_configuration_folder() / "spark-defaults.conf").read_text()
     except OSError:
         return None
     found = re.search(r"^\s*spark\.master[\s=:]+(\S+)", text, re.MULTILINE)
