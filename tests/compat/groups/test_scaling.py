@@ -16,7 +16,6 @@ from tests.compat.groups.ledger import (
     two_owners,
 )
 from tests.compat.groups.spec import (
-    AIOKAFKA,
     ALL,
     CONFLUENT_CONSUMER,
     CONFLUENT_COOPERATIVE,
@@ -38,8 +37,6 @@ pytestmark = [
 
 PARTITION_COUNT = 12
 SIZES = (4, 10, 6, 3, 1)
-ONE_BY_ONE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 6, 3, 1)
-"""Members of aiokafka that join together keep each other rebalancing for long, with Kafka's broker too."""
 ROUNDS = 10 if is_soak() else 1
 
 
@@ -54,7 +51,7 @@ def test_growing_to_ten_and_back_delivers_every_record_once(
     with Stream(bootstrap, partitions) as stream:
         group.until_shared(members, partitions)
         for _ in range(ROUNDS):
-            for size in ONE_BY_ONE if spec == AIOKAFKA else SIZES:
+            for size in SIZES:
                 members += [group.join(spec) for _ in range(size - len(members))]
                 for leaver in members[size:]:
                     leaver.start_leaving()
