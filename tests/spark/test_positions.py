@@ -40,6 +40,7 @@ positions = st.builds(
     st.dictionaries(topics, st.binary(min_size=16, max_size=16), max_size=4),
     splits,
     st.dictionaries(partitions, offsets, max_size=3),
+    st.none() | st.text(min_size=1, max_size=9),
 )
 
 

@@ -1,0 +1,92 @@
+"""What a task does: the records of one range of offsets, as Arrow.
+
+Connections stay open in the worker process, which Spark uses for one task after another.
+
+**Invariant:** all records of the range come, once and in order, or an error names the partition and offset;
+with `failOnDataLoss` false, those that are gone are told and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from tidelog.client.cluster import Cluster, TopicPartition
+from tidelog.client.errors import OffsetOutOfRange, TopicGone
+from tidelog.client.reader import RangeReader, RawBatches
+from tidelog.spark.losses import DataLossError, Loss, lost, records
+from tidelog.spark.options import ReadOptions
+from tidelog.spark.ranges import RangeOf
+from tidelog.spark.segments import LogFolders
+from tidelog.spark.survey import warn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_clusters: dict[frozenset[tuple[str, str]], Cluster] = {}  # of this process, by their properties
+
+
+def cluster_of(properties: Mapping[str, str]) -> Cluster:
+    """The connections of this process to a cluster."""
+    key = frozenset(properties.items())
+    if key not in _clusters:
+        _clusters[key] = Cluster(properties)
+    return _clusters[key]
+
+
+def read_range(options: ReadOptions, wanted: RangeOf) -> Iterator[pa.RecordBatch]:
+    from tidelog.spark.columns import Columns  # which loads the compiled loops: only where rows are read
+
+    columns = Columns(
+        wanted.topic,
+        wanted.partition,
+        wanted.start,
+        wanted.end,
+        include_headers=options.include_headers,
+        committed_only=options.read_committed,
+    )
+    start: int | None = wanted.start
+    while start is not None:
+        try:
+            for piece in _pieces(options, wanted, start):
+                yield from columns.add(piece.data, piece.start, piece.end, piece.aborted)
+            start = None
+        except (OffsetOutOfRange, TopicGone) as gone:
+            start = _go_on_after(gone, options, wanted, columns.position)
+    yield from columns.finish()
+
+
+def place_of(options: ReadOptions) -> Cluster | LogFolders:
+    """What a query reads from: a cluster, or its folders."""
+    return LogFolders(options.log_dirs) if options.log_dirs else cluster_of(options.properties)
+
+
+def _pieces(options: ReadOptions, wanted: RangeOf, start: int) -> Iterable[RawBatches]:
+    partition = TopicPartition(wanted.topic, wanted.partition)
+    place = place_of(options)
+    if isinstance(place, LogFolders):
+        return place.read(partition, start, wanted.end)
+    return RangeReader(
+        place,
+        partition,
+        wanted.topic_id or bytes(16),
+        start,
+        wanted.end,
+        committed_only=options.read_committed,
+        timeout_ms=options.poll_timeout_ms,
+    )
+
+
+def _go_on_after(
+    gone: OffsetOutOfRange | TopicGone, options: ReadOptions, wanted: RangeOf, position: int
+) -> int | None:
+    """Where the records of the range go on, if they do; DataLossError if none may be missing."""
+    resumes = wanted.end
+    if isinstance(gone, OffsetOutOfRange) and position < gone.log_start_offset < wanted.end:
+        resumes = gone.log_start_offset
+    words = f"{gone}: {records(position, resumes - 1)} gone"
+    loss = lost(Loss.AGED_OUT, wanted.topic_partition, words)
+    if options.fail_on_data_loss:
+        raise DataLossError([loss]) from gone
+    warn(words)
+    return resumes if resumes < wanted.end else None

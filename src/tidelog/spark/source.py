@@ -1,0 +1,268 @@
+"""PySpark's interfaces to a log: `format("tidelog")`, batch and streaming, reading and writing.
+
+Thin: what the options say is in `options`, where to read in `survey`, the records in `reading`, what is
+written in `writing`. Spark makes these objects in worker processes of the driver's machine and sends copies
+to its tasks.
+
+**Invariant:** a stream's offsets are `Positions` in their one text; `partitions` is a function of its
+arguments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from pyspark.sql import datasource as spark
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from tidelog.spark.advance import Pace, check_available_now
+from tidelog.spark.filters import Filter, Op, is_applied
+from tidelog.spark.lag import ProgressReport
+from tidelog.spark.options import OptionError, ReadOptions, WriteOptions
+from tidelog.spark.positions import Positions, TopicPartition
+from tidelog.spark.ranges import RangeOf, between
+from tidelog.spark.reading import place_of, read_range
+from tidelog.spark.survey import Survey
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidelog.spark.writing import BatchWriter, StreamWriter
+
+COLUMNS = (
+    StructType()
+    .add("key", BinaryType())
+    .add("value", BinaryType())
+    .add("topic", StringType())
+    .add("partition", IntegerType())
+    .add("offset", LongType())
+    .add("timestamp", TimestampType())
+    .add("timestampType", IntegerType())
+)
+HEADER = StructType().add("key", StringType()).add("value", BinaryType())
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class TidelogSource(spark.DataSource):
+    """Topics of Tidelog, or of any Kafka."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "tidelog"
+
+    def schema(self) -> StructType:
+        has_headers = self.options.get("includeHeaders", "false").lower() == "true"
+        columns = StructType(COLUMNS.fields)
+        return columns.add("headers", ArrayType(HEADER)) if has_headers else columns
+
+    def reader(self, schema: StructType) -> LogReader:
+        options = ReadOptions.parse(self.options, streaming=False)
+        self._check_schema(schema)
+        return FilteringReader(options) if options.push_filters else LogReader(options)
+
+    def streamReader(self, schema: StructType) -> LogStreamReader:  # noqa: N802
+        options = ReadOptions.parse(self.options, streaming=True)
+        self._check_schema(schema)
+        return LogStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from tidelog.spark.writing import BatchWriter
+
+        options = WriteOptions.parse(self.options, streaming=False)
+        if overwrite:
+            raise OptionError("mode overwrite: a log is only ever appended to; write with mode append")
+        return BatchWriter(options, schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        from tidelog.spark.writing import StreamWriter
+
+        return StreamWriter(WriteOptions.parse(self.options, streaming=True), schema)
+
+    def _check_schema(self, schema: StructType) -> None:
+        fixed = self.schema()
+        if schema != fixed:
+            raise OptionError(
+                f"schema {schema.simpleString()}: the columns are always {fixed.simpleString()}; leave out "
+                "schema(…) and select what you need"
+            )
+
+
+class RangePartition(spark.InputPartition):
+    """What one task reads."""
+
+    def __init__(self, wanted: RangeOf) -> None:
+        super().__init__(str(wanted))
+        self.wanted = wanted
+
+
+def _tasks(ranges: Iterable[RangeOf]) -> list[spark.InputPartition]:
+    return [RangePartition(each) for each in ranges]
+
+
+def _read(options: ReadOptions, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+    assert isinstance(partition, RangePartition)
+    return read_range(options, partition.wanted)
+
+
+class LogReader(spark.DataSourceReader):
+    """One batch."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._filters: list[Filter] = []
+
+    def partitions(self) -> Sequence[spark.InputPartition]:
+        survey = Survey(place_of(self._options), self._options)
+        nothing = RangeOf("", None, 0, 0, 0)  # Spark wants at least one
+        return _tasks(survey.plan(self._filters) or [nothing])
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition)
+
+
+class FilteringReader(LogReader):
+    """A batch that takes filters. Apart, because Spark refuses a reader that could, unless it is set to."""
+
+    def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:  # noqa: N802
+        for given in filters:
+            taken = _filter_of(given)
+            if taken is not None:
+                self._filters.append(taken)
+            if taken is None or not is_applied(taken):
+                yield given
+
+
+_OPS: dict[type[spark.Filter], Op] = {
+    spark.EqualTo: Op.EQUAL,
+    spark.LessThan: Op.LESS,
+    spark.LessThanOrEqual: Op.AT_MOST,
+    spark.GreaterThan: Op.GREATER,
+    spark.GreaterThanOrEqual: Op.AT_LEAST,
+    spark.In: Op.AMONG,
+    spark.IsNotNull: Op.NOT_NULL,
+}
+
+
+def _filter_of(given: spark.Filter) -> Filter | None:
+    op = _OPS.get(type(given))
+    path: tuple[str, ...] = getattr(given, "attribute", ())
+    if op is None or len(path) != 1:
+        return None
+    value = getattr(given, "value", ())
+    values = value if isinstance(value, tuple) else (value,)
+    return Filter(path[0], op, tuple(_comparable(each) for each in values))
+
+
+def _comparable(value: Any) -> Any:
+    if not isinstance(value, datetime):
+        return value
+    since = (value if value.tzinfo is not None else value.astimezone()) - _EPOCH
+    return since.days * 86_400_000_000 + since.seconds * 1_000_000 + since.microseconds
+
+
+class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream. Spark keeps one of these in a process of its own for as long as the query runs."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._initial: Positions | None = None
+        self._must_pin = False
+        self._planned: dict[TopicPartition, int] | None = None  # all that is available now
+        self._last_trigger_ms = 0
+        self._report: ProgressReport | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        if self._initial is None:
+            self._initial = self._survey().begin(self._new_group())
+            self._must_pin = True
+        return self._initial.to_json_dict()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Everything before `start` is done with: that is told to the group as well."""
+        begin = Positions.from_json_dict(start)
+        if self._must_pin:
+            # Spark writes down where a query started only with its first batch: an empty one.
+            self._must_pin = False
+            return begin.to_json_dict()
+        self._tell(begin)
+        now_ms = time.monotonic_ns() // 1_000_000
+        taken = self._survey().advance(
+            begin, self._pace(limit), now_ms=now_ms, last_trigger_ms=self._last_trigger_ms
+        )
+        if not taken.waits:
+            self._last_trigger_ms = now_ms
+        end = taken.positions if self._planned is None else self._up_to_plan(begin, taken.positions)
+        return end.to_json_dict()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most = self._options.max_offsets_per_trigger
+        return ReadMaxRows(most) if most is not None else ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        return Positions(self._survey().ends()).to_json_dict()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._planned = self._survey().ends()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[spark.InputPartition]:
+        return _tasks(between(Positions.from_json_dict(start), Positions.from_json_dict(end)))
+
+    def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self._options, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._tell(Positions.from_json_dict(end))
+
+    def _survey(self) -> Survey:
+        return Survey(place_of(self._options), self._options)
+
+    def _pace(self, limit: ReadLimit) -> Pace:
+        options = self._options
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        least = options.min_offsets_per_trigger if self._planned is None else None
+        return Pace(most, least, options.max_trigger_delay_ms)
+
+    def _up_to_plan(self, begin: Positions, end: Positions) -> Positions:
+        """What came after the query began to read all that was available is another query's."""
+        planned = self._planned or {}
+        check_available_now(planned, self._survey().ends())
+        bounded = {
+            partition: min(offset, max(planned[partition], begin.offsets.get(partition, 0)))
+            for partition, offset in end.offsets.items()
+            if partition in planned
+        }
+        kept = {partition: at for partition, at in begin.offsets.items() if partition not in planned}
+        found = Positions({**kept, **bounded}, end.topic_ids, end.split, end.starts, end.group)
+        return begin if found.offsets == begin.offsets else found
+
+    def _new_group(self) -> str | None:
+        options = self._options
+        if not options.commits or options.commit_group is not None:
+            return None
+        return f"{options.group_id_prefix}-{uuid4()}"
+
+    def _tell(self, done: Positions) -> None:
+        group_id = self._options.commit_group or done.group
+        if not self._options.commits or group_id is None or self._options.log_dirs:
+            return
+        if self._report is None:
+            self._report = ProgressReport(self._options.properties)
+        self._report.tell(group_id, done.offsets)

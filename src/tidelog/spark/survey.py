@@ -1,0 +1,157 @@
+"""What a query asks of the place it reads from, before and between its batches.
+
+A place is a cluster, or the folders of one (`segments`). The answers go to the pure functions of `plan` and
+`advance`; what those say is lost ends the query or is told, as `failOnDataLoss` has it.
+
+**Invariant:** nothing is read here but metadata and offsets.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from tidelog.client.cluster import EARLIEST, LATEST, FoundOffset, TopicFacts
+from tidelog.client.errors import ClientError
+from tidelog.spark.advance import Advance, Pace, advance, beginnings_needed, fallen
+from tidelog.spark.filters import Filter, narrow
+from tidelog.spark.filters import time_lookups as filter_lookups
+from tidelog.spark.losses import DataLoss, DataLossError, words_of
+from tidelog.spark.option_forms import Limit
+from tidelog.spark.options import ReadOptions
+from tidelog.spark.plan import (
+    Bound,
+    Seen,
+    Side,
+    missing_topics,
+    plan_batch,
+    resolve,
+    select,
+    time_lookups,
+    topics_to_ask,
+)
+from tidelog.spark.positions import Positions, TopicPartition
+from tidelog.spark.ranges import RangeOf, cut
+
+_NONE_FOUND = -1
+
+
+Answer = TypeVar("Answer")
+
+
+class Place(Protocol):
+    """Where records are: as much of it as `tidelog.client.cluster.Cluster` has."""
+
+    def describe(self, topics: Collection[str] | None) -> dict[str, TopicFacts]: ...
+
+    def list_offsets(
+        self, wanted: Mapping[TopicPartition, int], *, committed_only: bool = False
+    ) -> dict[TopicPartition, FoundOffset]: ...
+
+
+class Survey:
+    def __init__(self, place: Place, options: ReadOptions) -> None:
+        self._place = place
+        self._options = options
+
+    def begin(self, group: str | None) -> Positions:
+        """Where a fresh stream starts."""
+        seen = self._look()
+        offsets = self._resolve(self._options.starting, Side.START, seen)
+        return Positions(offsets, seen.topic_ids, self._options.split, group=group)
+
+    def plan(self, filters: Sequence[Filter] = ()) -> list[RangeOf]:
+        """What a batch reads, narrowed and cut."""
+        options, seen = self._options, self._look()
+        starting = Bound(options.starting, self._resolve(options.starting, Side.START, seen))
+        ending = Bound(options.ending, self._resolve(options.ending, Side.END, seen))
+        planned = plan_batch(starting, ending, seen)
+        self.judge(planned.losses)
+        found = self._by_time(filter_lookups(filters, planned.ranges))
+        return cut(narrow(planned.ranges, filters, found), options.split)
+
+    def advance(self, start: Positions, pace: Pace, *, now_ms: int, last_trigger_ms: int) -> Advance:
+        """Where the next batch of a stream ends; raises if records are lost and that must not be."""
+        taken = advance(
+            start,
+            self._look_further(start),
+            pace,
+            self._options.split,
+            now_ms=now_ms,
+            last_trigger_ms=last_trigger_ms,
+        )
+        self.judge(taken.losses)
+        return taken
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Where each selected partition ends now."""
+        partitions, _ = self._select(is_missing_allowed=True)
+        return self._edge(partitions, LATEST)
+
+    def judge(self, losses: Sequence[DataLoss]) -> None:
+        if losses and self._options.fail_on_data_loss:
+            raise DataLossError(losses)
+        if losses:
+            warn(words_of(losses))
+
+    def _look(self) -> Seen:
+        partitions, topic_ids = self._select()
+        beginnings = self._edge(partitions, EARLIEST)
+        return Seen(self._edge(partitions, LATEST), topic_ids, beginnings)
+
+    def _look_further(self, start: Positions) -> Seen:
+        partitions, topic_ids = self._select(is_missing_allowed=True)
+        ends = self._edge(partitions, LATEST)
+        for _ in range(self._options.fetch_offset_num_retries):
+            if not fallen(start, ends):  # a replica that lags may have answered
+                break
+            time.sleep(self._options.fetch_offset_retry_interval_ms / 1_000)
+            ends = self._edge(partitions, LATEST)
+        needed = beginnings_needed(start, topic_ids, partitions)
+        return Seen(ends, topic_ids, self._edge(needed, EARLIEST))
+
+    def _select(
+        self, *, is_missing_allowed: bool = False
+    ) -> tuple[tuple[TopicPartition, ...], dict[str, bytes]]:
+        options = self._options
+        topics = self._ask(lambda: self._place.describe(topics_to_ask(options.selection)))
+        selected = select(options.selection, {name: facts.partitions for name, facts in topics.items()})
+        if selected.missing and not is_missing_allowed:
+            raise missing_topics(selected)
+        names = {partition.topic for partition in selected.partitions}
+        return selected.partitions, {name: topics[name].id for name in names}
+
+    def _resolve(self, limit: Limit, side: Side, seen: Seen) -> dict[TopicPartition, int]:
+        partitions = tuple(seen.ends)
+        found = self._by_time(time_lookups(limit, partitions))
+        return resolve(limit, side, partitions, seen, found, self._options.strategy)
+
+    def _by_time(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        found = self._offsets(wanted)
+        return {partition: None if at == _NONE_FOUND else at for partition, at in found.items()}
+
+    def _edge(self, partitions: Iterable[TopicPartition], edge: int) -> dict[TopicPartition, int]:
+        return self._offsets(dict.fromkeys(partitions, edge))
+
+    def _offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if not wanted:
+            return {}
+        committed_only = self._options.read_committed
+        found = self._ask(lambda: self._place.list_offsets(wanted, committed_only=committed_only))
+        return {TopicPartition(*partition): each.offset for partition, each in found.items()}
+
+    def _ask(self, question: Callable[[], Answer]) -> Answer:
+        for _ in range(self._options.fetch_offset_num_retries):
+            try:
+                return question()
+            except ClientError as problem:
+                warn(f"asking once more: {problem}")
+                time.sleep(self._options.fetch_offset_retry_interval_ms / 1_000)
+        return question()
+
+
+def warn(words: str) -> None:
+    """To where Spark collects what its Python workers say."""
+    print(f"tidelog: {words}", file=sys.stderr, flush=True)

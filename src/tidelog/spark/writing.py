@@ -1,0 +1,109 @@
+"""What the sink's tasks do: Arrow in, record batches out, acknowledged before a task says that it is done.
+
+At least once: a task that Spark runs again writes its rows again. Within one attempt nothing is doubled or
+reordered, whatever the network does.
+
+**Invariant:** a commit message names offsets that are in the log; nothing is sent before a row is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from tidelog.client.cluster import Cluster
+from tidelog.client.errors import TopicGone, TopicPartition
+from tidelog.client.sender import Sender
+from tidelog.protocol.compression import CODECS
+from tidelog.spark.options import OptionError, WriteOptions
+from tidelog.spark.reading import cluster_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tidelog.spark.rows import RowEncoder
+
+_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one task has written: for each partition its first offset and the one behind the last."""
+
+    query_id: str | None
+    batch_id: str | None
+    task: int
+    ends: dict[TopicPartition, tuple[int, int]]
+
+
+class _Writing:
+    """What batch and stream have in common; made on the driver, copied to each task."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        import pyarrow as pa
+
+        self._options = options
+        empty = pa.RecordBatch.from_pylist([], to_arrow_schema(schema))
+        try:
+            list(self._encoder(lambda topic: 1).add(empty))
+        except ValueError as problem:
+            raise OptionError(str(problem)) from None
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        cluster = cluster_of(self._options.properties)
+        encoder = self._encoder(lambda topic: _partition_count(cluster, topic))
+        sender = Sender(cluster, properties=self._options.properties)
+        try:
+            for rows in iterator:
+                for topic, partition, batch, count in encoder.add(rows):
+                    sender.send(TopicPartition(topic, partition), batch, count)
+            for topic, partition, batch, count in encoder.finish():
+                sender.send(TopicPartition(topic, partition), batch, count)
+            sender.flush()
+            return _written(sender)
+        finally:
+            sender.close()
+
+    def _encoder(self, partition_count: Callable[[str], int]) -> RowEncoder:
+        from tidelog.spark.rows import RowEncoder  # which loads the compiled loops
+
+        options, context = self._options, TaskContext.get()
+        return RowEncoder(
+            partition_count=partition_count,
+            topic=options.topic,
+            codec=CODECS[options.compression_type],
+            batch_bytes=options.batch_size,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            seed=context.partitionId() if context is not None else 0,
+        )
+
+
+def _partition_count(cluster: Cluster, topic: str) -> int:
+    cluster.wake(topic)  # a broker may make topics that are asked for
+    found = cluster.describe([topic]).get(topic)
+    if found is None:
+        raise TopicGone(f"topic {topic} is not there: make it, or let the broker with auto.create.topics.enable")
+    return len(found.partitions)
+
+
+def _written(sender: Sender) -> Written:
+    context = TaskContext.get()
+    if context is None:
+        return Written(None, None, 0, sender.ends())
+    query_id, batch_id = context.getLocalProperty(_QUERY), context.getLocalProperty(_BATCH)
+    return Written(query_id, batch_id, context.partitionId(), sender.ends())
+
+
+class BatchWriter(_Writing, DataSourceArrowWriter):
+    """`df.write.format("tidelog")`."""
+
+
+class StreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """`df.writeStream.format("tidelog")`."""
