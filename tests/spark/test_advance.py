@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.client.errors import TopicPartition
 from tidelog.spark.advance import (
     Advance,
     Pace,
@@ -19,7 +20,7 @@ from tidelog.spark.advance import (
 )
 from tidelog.spark.losses import DataLoss, Loss
 from tidelog.spark.plan import PlanError, Seen
-from tidelog.spark.positions import Positions, Split, TopicPartition
+from tidelog.spark.positions import Positions, Split
 from tidelog.spark.ranges import between
 
 OLD, NEW = b"o" * 16, b"n" * 16

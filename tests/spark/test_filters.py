@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.client.errors import TopicPartition
 from tidelog.spark.filters import Filter, Op, is_applied, narrow, time_lookups
-from tidelog.spark.positions import TopicPartition
 from tidelog.spark.ranges import RangeOf
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.client.errors import TopicPartition
 from tidelog.spark.option_forms import (
     Assign,
     AtOffsets,
@@ -25,7 +26,6 @@ from tidelog.spark.option_rows import (
     WRITE_ROWS,
 )
 from tidelog.spark.options import OptionError, ReadOptions, WriteOptions, option_table
-from tidelog.spark.positions import TopicPartition
 
 LONG = "from -9223372036854775808 to 9223372036854775807"
 T0, T1, U2 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 2)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidelog.client.errors import TopicPartition
 from tidelog.spark.losses import DataLoss, DataLossError, Loss
 from tidelog.spark.option_forms import (
     Assign,
@@ -35,7 +36,6 @@ from tidelog.spark.plan import (
     time_lookups,
     topics_to_ask,
 )
-from tidelog.spark.positions import TopicPartition
 from tidelog.spark.ranges import RangeOf
 
 T0, T1, T2, U0 = (

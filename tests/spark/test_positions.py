@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.spark.positions import (
-    OFFSET_MAX,
-    PARTITION_MAX,
-    BadPositions,
-    Positions,
-    Split,
-    TopicPartition,
-    format_topic_id,
-)
+from tidelog.client.errors import TopicPartition
+from tidelog.spark.positions import OFFSET_MAX, PARTITION_MAX, BadPositions, Positions, Split, format_topic_id
 
 CLICKS_ID = bytes(range(16))
 CLICKS_0, CLICKS_2, CLICKS_10, VIEWS_0 = (

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.spark.positions import Positions, Split, TopicPartition
+from tidelog.client.errors import TopicPartition
+from tidelog.spark.positions import Positions, Split
 from tidelog.spark.ranges import RangeOf, between, cut, was_made_again
 
 OLD, NEW = b"o" * 16, b"n" * 16

@@ -13,9 +13,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from tidelog.client.errors import TopicPartition
 from tidelog.spark.losses import SHOWN_MAX, DataLoss, Loss, lost, named, records
 from tidelog.spark.plan import Offsets, PlanError, Seen
-from tidelog.spark.positions import UNSPLIT, Positions, Split, TopicPartition, format_topic_id
+from tidelog.spark.positions import UNSPLIT, Positions, Split, format_topic_id
 from tidelog.spark.ranges import was_made_again
 
 DEFAULT_TRIGGER_DELAY_MS = 15 * 60 * 1000

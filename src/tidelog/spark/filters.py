@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from tidelog.spark.positions import TopicPartition
+from tidelog.client.errors import TopicPartition
 from tidelog.spark.ranges import RangeOf
 
 NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})

@@ -12,8 +12,7 @@ import time
 from collections.abc import Mapping
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.errors import ClientError
-from tidelog.spark.positions import TopicPartition
+from tidelog.client.errors import ClientError, TopicPartition
 from tidelog.spark.survey import warn
 
 TIMEOUT_MS = 2_000
@@ -35,7 +34,7 @@ class ProgressReport:
         try:
             self._cluster.commit(group_id, news)
         except ClientError as problem:
-            warn(f"progress not committed to group {group_id}, trying again in {PAUSE_SECONDS:.0f} s: {problem}")
+            warn(f"progress not committed to group {group_id}, again in {PAUSE_SECONDS:.0f} s: {problem}")
             self._silent_until = time.monotonic() + PAUSE_SECONDS
             return
         self._told = dict(offsets)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from tidelog.spark.positions import TopicPartition
+from tidelog.client.errors import TopicPartition
 
 SHOWN_MAX = 10
 

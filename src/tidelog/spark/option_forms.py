@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from tidelog.spark.positions import PARTITION_MAX, TopicPartition
+from tidelog.client.errors import TopicPartition
+from tidelog.spark.positions import PARTITION_MAX
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1

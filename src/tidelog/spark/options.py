@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tidelog.client.errors import TopicPartition
 from tidelog.spark import option_rows as rows
 from tidelog.spark.option_forms import (
     EARLIEST_OFFSET,
@@ -25,7 +26,7 @@ from tidelog.spark.option_forms import (
     Selection,
 )
 from tidelog.spark.option_rows import KAFKA_PREFIX, Given, Option, OptionError, Use
-from tidelog.spark.positions import Split, TopicPartition
+from tidelog.spark.positions import Split
 
 STREAM_GROUP_PREFIX = "spark-kafka-source"
 BATCH_GROUP_PREFIX = "spark-kafka-relation"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from tidelog.client.errors import TopicPartition
 from tidelog.spark.losses import DataLoss, Loss, lost, named, records
 from tidelog.spark.option_forms import (
     EARLIEST_OFFSET,
@@ -29,7 +30,6 @@ from tidelog.spark.option_forms import (
     Subscribe,
     SubscribePattern,
 )
-from tidelog.spark.positions import TopicPartition
 from tidelog.spark.ranges import RangeOf
 
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})

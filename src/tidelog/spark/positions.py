@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
+from tidelog.client.errors import TopicPartition
+
 PARTITION_MAX = 2**31 - 1
 OFFSET_MAX = 2**63 - 1
 TOPIC_ID_SIZE = 16
@@ -36,14 +38,6 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 Json = dict[str, dict[str, Any]]
 Key = TypeVar("Key", bound="TopicPartition | str")
 Value = TypeVar("Value")
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"
 
 
 class BadPositions(ValueError):

@@ -14,7 +14,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from tidelog.spark.positions import NO_TOPIC_ID, Positions, Split, TopicPartition
+from tidelog.client.errors import TopicPartition
+from tidelog.spark.positions import NO_TOPIC_ID, Positions, Split
 
 PARTS_MAX = 2**31 - 1
 

@@ -33,11 +33,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tidelog.client.errors import TopicPartition
 from tidelog.spark.advance import Pace, check_available_now
 from tidelog.spark.filters import Filter, Op, is_applied
 from tidelog.spark.lag import ProgressReport
 from tidelog.spark.options import OptionError, ReadOptions, WriteOptions
-from tidelog.spark.positions import Positions, TopicPartition
+from tidelog.spark.positions import Positions
 from tidelog.spark.ranges import RangeOf, between
 from tidelog.spark.reading import place_of, read_range
 from tidelog.spark.survey import Survey
@@ -187,6 +188,7 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._must_pin = False
         self._planned: dict[TopicPartition, int] | None = None  # all that is available now
         self._last_trigger_ms = 0
+        self._asked: Survey | None = None
         self._report: ProgressReport | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -217,7 +219,7 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadMaxRows(most) if most is not None else ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        return Positions(self._survey().ends()).to_json_dict()
+        return Positions(self._survey().last_ends).to_json_dict()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._planned = self._survey().ends()
@@ -232,7 +234,9 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._tell(Positions.from_json_dict(end))
 
     def _survey(self) -> Survey:
-        return Survey(place_of(self._options), self._options)
+        if self._asked is None:
+            self._asked = Survey(place_of(self._options), self._options)
+        return self._asked
 
     def _pace(self, limit: ReadLimit) -> Pace:
         options = self._options

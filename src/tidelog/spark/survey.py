@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from tidelog.client.cluster import EARLIEST, LATEST, FoundOffset, TopicFacts
-from tidelog.client.errors import ClientError
+from tidelog.client.errors import ClientError, TopicPartition
 from tidelog.spark.advance import Advance, Pace, advance, beginnings_needed, fallen
 from tidelog.spark.filters import Filter, narrow
 from tidelog.spark.filters import time_lookups as filter_lookups
@@ -32,7 +32,7 @@ from tidelog.spark.plan import (
     time_lookups,
     topics_to_ask,
 )
-from tidelog.spark.positions import Positions, TopicPartition
+from tidelog.spark.positions import Positions
 from tidelog.spark.ranges import RangeOf, cut
 
 _NONE_FOUND = -1
@@ -55,6 +55,7 @@ class Survey:
     def __init__(self, place: Place, options: ReadOptions) -> None:
         self._place = place
         self._options = options
+        self.last_ends: dict[TopicPartition, int] = {}  # where partitions ended when they were last asked
 
     def begin(self, group: str | None) -> Positions:
         """Where a fresh stream starts."""
@@ -109,6 +110,7 @@ class Survey:
                 break
             time.sleep(self._options.fetch_offset_retry_interval_ms / 1_000)
             ends = self._edge(partitions, LATEST)
+        self.last_ends = ends
         needed = beginnings_needed(start, topic_ids, partitions)
         return Seen(ends, topic_ids, self._edge(needed, EARLIEST))
 

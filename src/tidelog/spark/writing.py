@@ -89,7 +89,9 @@ def _partition_count(cluster: Cluster, topic: str) -> int:
     cluster.wake(topic)  # a broker may make topics that are asked for
     found = cluster.describe([topic]).get(topic)
     if found is None:
-        raise TopicGone(f"topic {topic} is not there: make it, or let the broker with auto.create.topics.enable")
+        raise TopicGone(
+            f"topic {topic} is not there: make it, or let the broker with auto.create.topics.enable"
+        )
     return len(found.partitions)
 
 

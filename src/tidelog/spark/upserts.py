@@ -1,0 +1,27 @@
+"""Output mode update, which Spark refuses to sinks that are written in Python.
+
+    counts.writeStream.outputMode("update").foreachBatch(tidelog.spark.to_topic(options)).start()
+
+**Invariant:** importing this module imports no pyspark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from tidelog.spark.options import WriteOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def to_topic(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
+    """A function for `foreachBatch` that writes as `format("tidelog")` with these options would."""
+    WriteOptions.parse(options, streaming=True)  # so that what is wrong is said here and not in a batch
+    chosen = dict(options)
+
+    def write(rows: DataFrame, _batch_id: int) -> None:
+        rows.write.format("tidelog").mode("append").options(**chosen).save()
+
+    return write
