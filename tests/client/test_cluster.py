@@ -139,7 +139,7 @@ def test_a_forked_process_makes_connections_of_its_own() -> None:
         assert cluster.describe([TOPIC]) == {TOPIC: TopicFacts(TOPIC, TOPIC_ID, (0,))}
 
 
-def tell_offsets(asked: Asked, error_code: int = 0) -> bytes:
+def tell_offsets(asked: Asked, error_code: int = 0, offset: int = 100) -> bytes:
     topics = tuple(
         asked.make(
             "ListOffsetsTopicResponse",
@@ -150,7 +150,7 @@ def tell_offsets(asked: Asked, error_code: int = 0) -> bytes:
                     partition_index=row.partition_index,
                     error_code=error_code,
                     timestamp=-1,
-                    offset=100 + row.partition_index,
+                    offset=offset + row.partition_index,
                     leader_epoch=5,
                 )
                 for row in topic.partitions

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.client.conftest import MakeTopic
 from tests.client.scripted import TOPIC, TOPIC_ID, Asked, ScriptedBroker
+from tests.client.test_cluster import tell_offsets
 from tests.client.told_log import ToldLog, end_of, make_log, tell
 from tests.client.written import records_of, values_in, write
 from tests.compat.client import eventually
@@ -116,7 +117,7 @@ def test_readers_of_one_broker_may_take_turns_and_be_left_half_way(
     assert values_in(pieces[0], 0, COUNT) == numbered(0, COUNT)
     assert values_in(pieces[1], 100, COUNT) == numbered(100, COUNT)
     assert cluster.list_offsets({filled: LATEST})[filled].offset == COUNT
-    assert cluster.leader(filled).under_way_count == 0
+    assert cluster.leader(filled).under_way_count == 0 and not cluster.leader(filled)._answers
 
 
 def test_offsets_that_were_deleted_are_out_of_range(
@@ -203,6 +204,34 @@ def told() -> Iterator[tuple[ScriptedBroker, Cluster]]:
         properties = {"bootstrap.servers": broker.bootstrap_servers, "retry.backoff.ms": "1"}
         with Cluster(properties) as cluster:
             yield broker, cluster
+
+
+@pytest.mark.parametrize("committed_only", [False, True])
+def test_a_range_that_ends_in_a_gap_is_over_at_once(
+    told: tuple[ScriptedBroker, Cluster], committed_only: bool
+) -> None:
+    broker, cluster = told
+    log = ToldLog(make_log([(0, 5, 1)]), log_end=9)
+    broker.answer("fetch", log.fetch)
+    pieces = list(reader(cluster, PLACE, 0, 9, committed_only=committed_only, timeout_ms=1_000))
+    assert [record.offset for piece in pieces for record in records_of(piece)] == [0, 1, 2, 3, 4]
+    assert len(log.requests) == 2
+
+
+def test_an_offset_that_is_out_of_range_for_a_moment_is_asked_for_again(
+    told: tuple[ScriptedBroker, Cluster],
+) -> None:
+    broker, cluster = told
+    log = ToldLog(make_log([(0, 5, 1)]))
+    codes = [1]
+    broker.answer(
+        "fetch", lambda asked: tell(asked, row_of(error_code=codes.pop())) if codes else log.fetch(asked)
+    )
+    broker.answer("list_offsets", lambda asked: tell_offsets(asked, offset=3))
+    with pytest.raises(OffsetOutOfRange):
+        list(reader(cluster, PLACE, 0, 5))
+    codes.append(1)
+    assert values_in(reader(cluster, PLACE, 3, 5), 3, 5) == [(3, b"3."), (4, b"4.")]
 
 
 @settings(max_examples=150, deadline=None)

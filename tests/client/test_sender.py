@@ -14,6 +14,7 @@ from tests.client.scripted import TOPIC, Asked, ScriptedBroker
 from tests.client.told_producers import ToldPartitions, tell_producer_id
 from tests.client.written import values_in
 from tidelog.client.cluster import LATEST, Cluster, TopicPartition
+from tidelog.client.connection import Connection
 from tidelog.client.errors import BadProperty, SendFailed
 from tidelog.client.identity import ProducerIdentity
 from tidelog.client.reader import RangeReader
@@ -146,17 +147,20 @@ FATES = st.sampled_from(["ok", "ok", "ok", "refuse", "append and refuse", "cut",
 QUICK = {"retry.backoff.ms": "1", "retry.backoff.max.ms": "2"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     fates=st.lists(FATES, max_size=40),
     sends=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4)), min_size=1, max_size=40),
     size_max=st.sampled_from([1, 200, 100_000]),
+    is_lazy=st.booleans(),
 )
 def test_nothing_is_lost_doubled_or_moved_whatever_fails(
-    fates: list[str], sends: list[tuple[int, int]], size_max: int
+    fates: list[str], sends: list[tuple[int, int]], size_max: int, is_lazy: bool
 ) -> None:
     told = ToldPartitions(lambda: (0, True))
-    with talking(told, partitions=3) as (broker, cluster):
+    with talking(told, partitions=3) as (broker, cluster), pytest.MonkeyPatch.context() as patched:
+        if is_lazy:  # answers are read when nothing more can be sent: as many requests under way as may be
+            patched.setattr(Connection, "has_arrived", lambda connection: False)
         broker.answer("produce", lambda asked: suffer(told, asked, fates))
         sender = Sender(cluster, properties=QUICK | {"max.request.size": str(size_max)})
         expected: dict[int, list[bytes]] = {}
