@@ -17,8 +17,6 @@ from typing import NamedTuple
 from tidelog.client.errors import TopicPartition
 from tidelog.spark.positions import NO_TOPIC_ID, Positions, Split
 
-PARTS_MAX = 2**31 - 1
-
 
 class RangeOf(NamedTuple):
     """Offsets from `start` up to but not including `end`; empty if there are none."""
@@ -77,7 +75,7 @@ def _cut_in_proportion(ranges: list[RangeOf], least: int) -> list[RangeOf]:
     # A partition of which one piece is small is left whole, also its other pieces.
     left_whole = {each.topic_partition for each in small}
     rest = total - sum(each.size for each in small)
-    rest_least = max(least - len(small), 1)
+    rest_least = least - len(small)
     counts = [
         1 if each.topic_partition in left_whole else _part_count(each.size, rest, rest_least)
         for each in ranges
@@ -94,7 +92,6 @@ def _part_count(size: int, total: int, least: int) -> int:
 def _parts(whole: RangeOf, count: int) -> Iterator[RangeOf]:
     """So many pieces of about the same size, without the empty ones; the last take what does not divide."""
     start, remaining = whole.start, whole.size
-    count = min(count, PARTS_MAX)
     for index in range(count):
         size = remaining // (count - index)
         remaining -= size
