@@ -111,6 +111,10 @@ def test_without_limits_everything_is_taken() -> None:
     assert step == Advance(Positions({T0: 9}, {"t": NEW}, Split(4)))
 
 
+def test_the_group_of_a_query_stays_with_it() -> None:
+    assert advance(Positions({T0: 3}, group="g"), Seen({T0: 9}), ALL).positions.group == "g"
+
+
 def test_nothing_new_leaves_the_text_as_it_was() -> None:
     written_before = Positions({T0: 9}, split=Split(7))
     step = advance(written_before, Seen({T0: 9}, {"t": NEW}), ALL, Split(4))
@@ -129,9 +133,9 @@ def test_a_trigger_waits_for_enough_offsets_but_not_for_ever(end: int, now_ms: i
     assert step.positions == (start if waits else Positions({T0: end}))
 
 
-def test_the_first_trigger_of_a_query_does_not_wait() -> None:
-    step = advance(Positions({T0: 5}), Seen({T0: 6}), Pace(min_offsets=10), now_ms=1_700_000_000_000)
-    assert not step.waits
+@pytest.mark.parametrize("now_ms", [0, 1_700_000_000_000])
+def test_the_first_trigger_of_a_query_does_not_wait(now_ms: int) -> None:
+    assert not advance(Positions({T0: 5}), Seen({T0: 6}), Pace(min_offsets=10), now_ms=now_ms).waits
 
 
 def test_a_trigger_that_had_to_wait_is_limited_all_the_same() -> None:
@@ -140,7 +144,7 @@ def test_a_trigger_that_had_to_wait_is_limited_all_the_same() -> None:
 
 
 def test_while_a_trigger_waits_no_loss_is_told() -> None:
-    step = advance(Positions({T0: 9, T1: 9}), Seen({T0: 9}), Pace(min_offsets=5), now_ms=1)
+    step = advance(Positions({T0: 9, T1: 9}), Seen({T0: 9}), Pace(min_offsets=5), last_trigger_ms=0)
     assert step == Advance(Positions({T0: 9, T1: 9}), waits=True)
 
 

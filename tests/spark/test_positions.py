@@ -57,6 +57,10 @@ def test_where_a_batch_begins_stands_beside_the_topics() -> None:
     assert written.to_json() == '{"": {"from": {"clicks": {"0": 5}}}, "clicks": {"0": 12}}'
 
 
+def test_the_group_stands_beside_the_topics() -> None:
+    assert Positions({CLICKS_0: 12}, group="g").to_json() == '{"": {"group": "g"}, "clicks": {"0": 12}}'
+
+
 def test_only_what_belongs_to_a_partition_that_is_there_is_kept() -> None:
     kept = Positions({CLICKS_0: 1}, {"clicks": bytes(16), "views": CLICKS_ID}, starts={VIEWS_0: 1})
     assert kept == Positions({CLICKS_0: 1})
@@ -131,6 +135,8 @@ BAD = {
     '{"": {"ids": {"t": "AAECAwQFBgcICQoLDA0ODx"}}}': "id of topic 't' is 'AAECAwQFBgcICQoLDA0ODx'",
     '{"": {"split": {"minPartitions": 0}}}': "minPartitions is 0: expected a whole number from 1 to",
     '{"": {"split": {"other": 1}}}': "'other' under split is unknown",
+    '{"": {"group": 7}}': "group is 7: expected a name",
+    '{"": {"group": ""}}': "group is '': expected a name",
     '{"": {"from": {"t": {"0": -2}}}}': f"first offset of t-0 is -2: {NUMBER}",
 }
 

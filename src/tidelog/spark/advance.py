@@ -55,17 +55,15 @@ def advance(
     split: Split = UNSPLIT,
     *,
     now_ms: int = 0,
-    last_trigger_ms: int = 0,
+    last_trigger_ms: int | None = None,
 ) -> Advance:
     """Where the next micro-batch ends that starts at `start`, and what is lost on the way.
 
     With losses and `failOnDataLoss`, the caller raises `DataLossError`; without it, the positions are what
-    the connector would go on with.
+    the connector would go on with. `last_trigger_ms` is None before the first, which never waits.
     """
-    if pace.min_offsets is not None and now_ms - last_trigger_ms < pace.max_delay_ms:
-        waiting = sum(end - start.offsets.get(partition, 0) for partition, end in seen.ends.items())
-        if waiting < pace.min_offsets:
-            return Advance(start, waits=True)
+    if last_trigger_ms is not None and _must_wait(start, seen, pace, now_ms - last_trigger_ms):
+        return Advance(start, waits=True)
     begun = {partition: _begin(partition, start, seen) for partition in sorted(seen.ends)}
     begins = {partition: begin.counted for partition, begin in begun.items() if begin.counted is not None}
     ends = {partition: seen.ends[partition] for partition in begins}
@@ -75,6 +73,12 @@ def advance(
     losses = [*_gone(start, seen), *(begin.loss for begin in begun.values() if begin.loss)]
     is_same = found.offsets == start.offsets and not _made_again(start, seen)
     return Advance(start if is_same else found, tuple(losses))
+
+
+def _must_wait(start: Positions, seen: Seen, pace: Pace, since_ms: int) -> bool:
+    if pace.min_offsets is None or since_ms >= pace.max_delay_ms:
+        return False
+    return sum(end - start.offsets.get(p, 0) for p, end in seen.ends.items()) < pace.min_offsets
 
 
 def fallen(start: Positions, ends: Offsets) -> list[TopicPartition]:
