@@ -66,7 +66,7 @@ def session(
     config: Mapping[str, str] | None = None,
     is_java_install_allowed: bool = True,
 ) -> SparkSession:
-    """The session that runs, or a new one.
+    """The session that runs, or a new one, with `format("tidelog")` registered.
 
     `master` is Spark's: `local[*]` unless somebody said otherwise. Without a Java of version 17 one is
     installed from PyPI, if `is_java_install_allowed` and the environment do not forbid it.
@@ -84,7 +84,18 @@ def session(
     builder = SparkSession.builder
     for name, value in (without(default_settings(is_local=is_local), taken) | wanted).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("tidelog")` known to this session, filters included."""
+    from tidelog.spark.source import TidelogSource
+
+    for name, value in without(PUSH_DOWN, spark.conf.getAll).items():
+        spark.conf.set(name, value)
+    spark.dataSource.register(TidelogSource)
 
 
 def default_settings(*, is_local: bool) -> dict[str, str]:
