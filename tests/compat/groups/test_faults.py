@@ -36,6 +36,7 @@ def test_what_a_killed_member_had_is_taken_over_from_its_last_commit(
 ) -> None:
     topic = new_topic(partitions=6)
     partitions, group = partitions_of(topic, 6), new_short_group(topic)
+    group.begin(partitions)
     seed, kills, outcome = choose_seed(), 0, "failed"
     chance = random.Random(seed)
     stream = Stream(bootstrap, partitions)
@@ -68,6 +69,7 @@ def test_a_paused_member_is_replaced_and_its_late_commit_refused(
 ) -> None:
     topic = new_topic(partitions=4)
     partitions, group = partitions_of(topic, 4), new_short_group(topic)
+    group.begin(partitions)
     stream = Stream(bootstrap, partitions)
     paused, other = (group.join(spec, session_ms=SHORT_SESSION_MS, commits=False) for _ in range(2))
     group.until_shared([paused, other], partitions)
@@ -88,6 +90,7 @@ def test_a_member_too_slow_to_poll_is_replaced_and_its_late_commit_refused(
 ) -> None:
     topic = new_topic(partitions=4)
     partitions, group = partitions_of(topic, 4), new_short_group(topic)
+    group.begin(partitions)
     stream = Stream(bootstrap, partitions)
     limits = {"session_ms": SHORT_SESSION_MS, "poll_interval_ms": SHORT_POLL_INTERVAL_MS}
     slow, other = (group.join(spec, commits=False, **limits) for _ in range(2))

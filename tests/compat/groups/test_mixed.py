@@ -33,6 +33,7 @@ def test_clients_of_three_kinds_share_one_group(
 ) -> None:
     topic = new_topic(partitions=6)
     partitions, group = partitions_of(topic, 6), new_group(topic)
+    group.begin(partitions)
     members: list[Member] = []
     with Stream(bootstrap, partitions) as stream:
         for spec in (KAFKA_PYTHON, AIOKAFKA, CONFLUENT_CLASSIC):
@@ -54,6 +55,7 @@ def test_a_group_changes_its_protocol_and_back_while_it_reads(
     """
     topic = new_topic(partitions=6)
     partitions, group = partitions_of(topic, 6), new_group(topic)
+    group.begin(partitions)
     members = [group.join(CONFLUENT_CLASSIC), group.join(CONFLUENT_CLASSIC)]
     with Stream(bootstrap, partitions) as stream:
         group.until_shared(members, partitions)

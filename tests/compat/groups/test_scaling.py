@@ -47,6 +47,7 @@ def test_growing_to_ten_and_back_delivers_every_record_once(
 ) -> None:
     topic = new_topic(partitions=PARTITION_COUNT)
     partitions, group = partitions_of(topic, PARTITION_COUNT), new_group(topic)
+    group.begin(partitions)
     members = [group.join(spec)]
     with Stream(bootstrap, partitions) as stream:
         group.until_shared(members, partitions)
@@ -72,6 +73,7 @@ def test_a_member_too_many_is_idle_until_somebody_leaves(
 ) -> None:
     topic = new_topic(partitions=2)
     partitions, group = partitions_of(topic, 2), new_group(topic)
+    group.begin(partitions)
     stream = Stream(bootstrap, partitions)
     members = [group.join(spec) for _ in range(3)]
     group.until_shared(members, partitions)
@@ -95,6 +97,7 @@ def test_a_cooperative_member_gives_up_only_what_moves(
 ) -> None:
     topic = new_topic(partitions=6)
     partitions, group = partitions_of(topic, 6), new_group(topic)
+    group.begin(partitions)
     old = [group.join(spec)]
     group.until_shared(old, partitions)
     old.append(group.join(spec))
@@ -116,6 +119,7 @@ def test_a_cooperative_rebalance_does_not_stop_who_keeps_his_partitions(
     """While one member holds the rebalance up, the other goes on with what it has (kafka-python waits)."""
     topic = new_topic(partitions=6)
     partitions, group = partitions_of(topic, 6), new_group(topic)
+    group.begin(partitions)
     stream = Stream(bootstrap, partitions)
     reader, idler = group.join(spec), group.join(spec)
     group.until_shared([reader, idler], partitions)
