@@ -57,9 +57,7 @@ class Lane:
         return not (self.waiting or self.under_way or self.failed)
 
     def may_send(self, window: int) -> bool:
-        if not self.waiting or self.failed:
-            return False
-        return len(self.under_way) < (window if self.is_trusted else 1)
+        return bool(self.waiting) and len(self.under_way) < (window if self.is_trusted else 1)
 
     def is_next(self, outgoing: Outgoing) -> bool:
         """Whether all before it were acknowledged."""
