@@ -149,23 +149,22 @@ def scan(
             found[FOUND_PAST_END] = 1
             break
         if base_offset + last_delta >= offset:
-            row = table[count]
-            row[BATCH_OFFSET] = base_offset
-            row[BATCH_LAST_DELTA] = last_delta
-            row[BATCH_START] = position
-            row[BATCH_BODY] = position + BATCH_HEADER_SIZE
-            row[BATCH_END] = stop
-            row[BATCH_ATTRIBUTES] = _big_endian(data, position + ATTRIBUTES_POSITION, 2)
-            row[BATCH_TIMESTAMP] = _big_endian(data, position + 27, 8)
-            row[BATCH_TIMESTAMP_MAX] = _big_endian(data, position + 35, 8)
-            row[BATCH_PRODUCER_ID] = _big_endian(data, position + 43, 8)
-            row[BATCH_RECORDS] = _big_endian(data, position + 57, 4)
-            row[BATCH_CRC] = _big_endian(data, position + 17, 4) & _UINT32_MAX
+            table[count, BATCH_OFFSET] = base_offset
+            table[count, BATCH_LAST_DELTA] = last_delta
+            table[count, BATCH_START] = position
+            table[count, BATCH_BODY] = position + BATCH_HEADER_SIZE
+            table[count, BATCH_END] = stop
+            table[count, BATCH_ATTRIBUTES] = _big_endian(data, position + ATTRIBUTES_POSITION, 2)
+            table[count, BATCH_TIMESTAMP] = _big_endian(data, position + 27, 8)
+            table[count, BATCH_TIMESTAMP_MAX] = _big_endian(data, position + 35, 8)
+            table[count, BATCH_PRODUCER_ID] = _big_endian(data, position + 43, 8)
+            table[count, BATCH_RECORDS] = _big_endian(data, position + 57, 4)
+            table[count, BATCH_CRC] = _big_endian(data, position + 17, 4) & _UINT32_MAX
             if length <= _SMALL_BATCH:
-                if checksum(data, position + ATTRIBUTES_POSITION, stop) != row[BATCH_CRC]:
+                if checksum(data, position + ATTRIBUTES_POSITION, stop) != table[count, BATCH_CRC]:
                     status = BAD_CRC
                     break
-                row[BATCH_CRC] = -1
+                table[count, BATCH_CRC] = -1
             count += 1
         position = stop
     found[FOUND_BATCHES] = count
