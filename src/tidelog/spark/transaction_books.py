@@ -1,0 +1,144 @@
+"""The transactions of a partition without a broker: which are open, which were aborted.
+
+As a broker that starts: the producers as the last good snapshot at or before the last segment has them, and
+from there on the headers of the log. The `.txnindex` files are believed for the segments before that; that of
+the last one may lack what a crash or a copy of a running log has cut off.
+
+**Invariant:** a transaction whose abort marker is in the log is among the aborted ones.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+from struct import Struct
+
+import numpy as np
+from crc32c import crc32c
+
+from tidelog.protocol.batch import OFFSET_MAX
+from tidelog.spark import headers
+from tidelog.spark.compiled import Int64s
+from tidelog.spark.segment_file import WALKED_SIZE, SegmentFile, as_view
+
+_ROWS = 256
+_SNAPSHOT = re.compile(r"[0-9]{20}\.snapshot")
+_SNAPSHOT_HEAD = Struct(">hIi")  # version, checksum of what follows it, entry count
+_CHECKED_FROM = 6
+_SNAPSHOT_VERSION = 1
+# Producer id and first offset of the open transaction; the rest is for recognising duplicates.
+_PRODUCER = Struct(">q2x4x8x4x8x4xq")
+
+
+class TransactionBooks:
+    """What the log says of transactions, up to but not including the batch at `end`."""
+
+    def __init__(
+        self, folder: Path, names: Sequence[str], *, since: int = OFFSET_MAX, end: int = OFFSET_MAX
+    ) -> None:
+        """`names` are all segments of the log; aborted transactions count that end at `since` or later."""
+        self._state = headers.new_state(0)
+        self._end = end
+        indexed, believed = _read_indexes(folder, names, since)
+        begin, opened = _read_snapshot(folder, believed)
+        self._open = _table([(producer_id, first) for producer_id, first in opened], headers.OPEN_FIELDS)
+        kept = [row for row in indexed if row[2] < begin]
+        self._aborted = _table(kept, headers.ABORTED_FIELDS)
+        self._state[headers.OPEN_COUNT] = len(opened)
+        self._state[headers.ABORTED_COUNT] = len(kept)
+        for name in names_from(names, begin):
+            with SegmentFile(folder, name) as file:
+                self._walk(file, begin)
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """Where the oldest transaction that is still open begins."""
+        count = int(self._state[headers.OPEN_COUNT])
+        return int(self._open[:count, 1].min()) if count else None
+
+    def aborted_between(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Producer and first offset of the aborted transactions that reach into [start, end)."""
+        rows = self._aborted[: int(self._state[headers.ABORTED_COUNT])]
+        found = rows[(rows[:, 2] >= start) & (rows[:, 1] < end)]
+        return [(producer_id, first) for producer_id, first, _ in found.tolist()]
+
+    def _walk(self, file: SegmentFile, begin: int) -> None:
+        state = self._state
+        state[headers.NEXT_OFFSET] = file.base_offset
+        position = file.locate(begin).position
+        while position < file.size:
+            data = file.read(position, WALKED_SIZE)
+            state[headers.POSITION] = 0
+            left = file.size - position
+            status = headers.settle(as_view(data), left, self._end, state, self._open, self._aborted)
+            position += int(state[headers.POSITION])
+            if status == headers.FULL:
+                self._open = _grown(self._open, int(state[headers.OPEN_COUNT]))
+                self._aborted = _grown(self._aborted, int(state[headers.ABORTED_COUNT]))
+            elif status != headers.MORE or not state[headers.POSITION]:
+                return
+
+
+def names_from(names: Sequence[str], offset: int) -> Sequence[str]:
+    """The segments from the one that holds the offset on; all of them if they begin later."""
+    return names[max(0, bisect_right(names, offset, key=offset_of) - 1) :]
+
+
+def offset_of(name: str) -> int:
+    return int(name[:20])
+
+
+def _read_indexes(folder: Path, names: Sequence[str], since: int) -> tuple[list[tuple[int, int, int]], int]:
+    """What the indexes have, and the offset of the first segment whose index is not believed: the last one's,
+    or that of a damaged one."""
+    found: list[tuple[int, int, int]] = []
+    needed = names_from(names, since)
+    for name in needed:
+        with SegmentFile(folder, name) as file:
+            rows, is_whole = file.aborted()
+            if name == needed[-1] or not is_whole:
+                return found, file.base_offset
+            found += rows
+    return found, 0
+
+
+def _read_snapshot(folder: Path, offset_max: int) -> tuple[int, list[tuple[int, int]]]:
+    """The last good snapshot at or before that offset: its offset, and the open transactions."""
+    paths = [path for path in folder.glob("*.snapshot") if _SNAPSHOT.fullmatch(path.name)]
+    for path in sorted(paths, reverse=True):
+        if int(path.stem) <= offset_max:
+            opened = _read_producers(path)
+            if opened is not None:
+                return int(path.stem), opened
+    return 0, []
+
+
+def _read_producers(path: Path) -> list[tuple[int, int]] | None:
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    if len(content) < _SNAPSHOT_HEAD.size:
+        return None
+    version, crc, count = _SNAPSHOT_HEAD.unpack_from(content)
+    entries = memoryview(content)[_SNAPSHOT_HEAD.size :]
+    if version != _SNAPSHOT_VERSION or crc32c(memoryview(content)[_CHECKED_FROM:]) != crc:
+        return None
+    if len(entries) != count * _PRODUCER.size:
+        return None
+    return [(producer_id, first) for producer_id, first in _PRODUCER.iter_unpack(entries) if first >= 0]
+
+
+def _table(rows: Sequence[tuple[int, ...]], width: int) -> Int64s:
+    """With room for some more."""
+    table = np.empty((len(rows) + _ROWS, width), np.int64)
+    table[: len(rows)] = np.array(rows, np.int64).reshape(-1, width)
+    return table
+
+
+def _grown(table: Int64s, used: int) -> Int64s:
+    if used < len(table):
+        return table
+    return np.concatenate([table, np.empty_like(table)])
