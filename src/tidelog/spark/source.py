@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 )
 
 from tidelog.client.errors import TopicPartition
-from tidelog.spark.advance import Pace, check_available_now
+from tidelog.spark.advance import Pace
 from tidelog.spark.filters import Filter, Op, is_applied
 from tidelog.spark.lag import ProgressReport
 from tidelog.spark.options import OptionError, ReadOptions, WriteOptions
@@ -186,8 +186,8 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._initial: Positions | None = None
         self._must_pin = False
-        self._planned: dict[TopicPartition, int] | None = None  # all that is available now
-        self._last_trigger_ms = 0
+        self._planned: dict[TopicPartition, int] | None = None  # all that was available when it began
+        self._last_trigger_ms: int | None = None
         self._asked: Survey | None = None
         self._report: ProgressReport | None = None
 
@@ -207,12 +207,11 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._tell(begin)
         now_ms = time.monotonic_ns() // 1_000_000
         taken = self._survey().advance(
-            begin, self._pace(limit), now_ms=now_ms, last_trigger_ms=self._last_trigger_ms
+            begin, self._pace(limit), self._planned, now_ms=now_ms, last_trigger_ms=self._last_trigger_ms
         )
         if not taken.waits:
             self._last_trigger_ms = now_ms
-        end = taken.positions if self._planned is None else self._up_to_plan(begin, taken.positions)
-        return end.to_json_dict()
+        return taken.positions.to_json_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self._options.max_offsets_per_trigger
@@ -243,19 +242,6 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         least = options.min_offsets_per_trigger if self._planned is None else None
         return Pace(most, least, options.max_trigger_delay_ms)
-
-    def _up_to_plan(self, begin: Positions, end: Positions) -> Positions:
-        """What came after the query began to read all that was available is another query's."""
-        planned = self._planned or {}
-        check_available_now(planned, self._survey().ends())
-        bounded = {
-            partition: min(offset, max(planned[partition], begin.offsets.get(partition, 0)))
-            for partition, offset in end.offsets.items()
-            if partition in planned
-        }
-        kept = {partition: at for partition, at in begin.offsets.items() if partition not in planned}
-        found = Positions({**kept, **bounded}, end.topic_ids, end.split, end.starts, end.group)
-        return begin if found.offsets == begin.offsets else found
 
     def _new_group(self) -> str | None:
         options = self._options

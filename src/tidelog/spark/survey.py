@@ -11,11 +11,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tidelog.client.cluster import EARLIEST, LATEST, FoundOffset, TopicFacts
 from tidelog.client.errors import ClientError, TopicPartition
-from tidelog.spark.advance import Advance, Pace, advance, beginnings_needed, fallen
+from tidelog.spark.advance import Advance, Pace, advance, beginnings_needed, check_available_now, fallen
 from tidelog.spark.filters import Filter, narrow
 from tidelog.spark.filters import time_lookups as filter_lookups
 from tidelog.spark.losses import DataLoss, DataLossError, words_of
@@ -23,6 +24,7 @@ from tidelog.spark.option_forms import Limit
 from tidelog.spark.options import ReadOptions
 from tidelog.spark.plan import (
     Bound,
+    Offsets,
     Seen,
     Side,
     missing_topics,
@@ -73,11 +75,24 @@ class Survey:
         found = self._by_time(filter_lookups(filters, planned.ranges))
         return cut(narrow(planned.ranges, filters, found), options.split)
 
-    def advance(self, start: Positions, pace: Pace, *, now_ms: int, last_trigger_ms: int) -> Advance:
-        """Where the next batch of a stream ends; raises if records are lost and that must not be."""
+    def advance(
+        self,
+        start: Positions,
+        pace: Pace,
+        planned: Offsets | None,
+        *,
+        now_ms: int,
+        last_trigger_ms: int | None,
+    ) -> Advance:
+        """Where the next batch of a stream ends, `planned` at most; raises if records are lost and that must
+        not be."""
+        seen = self._look_further(start)
+        if planned is not None:
+            check_available_now(planned, seen.ends)
+            seen = replace(seen, ends=planned)
         taken = advance(
             start,
-            self._look_further(start),
+            seen,
             pace,
             self._options.split,
             now_ms=now_ms,
