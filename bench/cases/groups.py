@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
@@ -45,11 +45,26 @@ SETTINGS = {
 }
 REBALANCE = Target(ratio_max=0.5)
 COMMITS = Target(ratio_min=1.5)
-COMMIT_CASES: tuple[tuple[str, int, int, int, Target | None], ...] = (
-    ("commits of 1 partition, 8 members of one group", 1, 8, 1, COMMITS),
-    ("commits of 1 partition, 8 groups of one member", 8, 1, 1, None),
-    ("commits of 1 partition, 1 member", 1, 1, 1, None),
-    ("commits of 10 partitions, 8 members of one group", 1, 8, 10, None),
+
+
+@dataclass(frozen=True)
+class CommitCase:
+    """Each member commits `partitions_each`, with up to `window` requests that are not yet answered."""
+
+    name: str
+    group_count: int
+    member_count: int
+    partitions_each: int = 1
+    window: int = 1
+    target: Target | None = None
+
+
+COMMIT_CASES = (
+    CommitCase("commits of 1 partition, 8 members of one group", 1, 8, target=COMMITS),
+    CommitCase("commits of 1 partition, 8 groups of one member", 8, 1),
+    CommitCase("commits of 1 partition, 1 member", 1, 1, target=COMMITS),
+    CommitCase("commits of 1 partition, 8 members, 32 in flight", 1, 8, window=32),
+    CommitCase("commits of 10 partitions, 8 members of one group", 1, 8, partitions_each=10),
 )
 Group = ClassicGroup | ConsumerGroup
 KINDS: tuple[tuple[str, type[ClassicGroup] | type[ConsumerGroup]], ...] = (
@@ -65,10 +80,15 @@ METHOD = (
     f"groups, rebalance: {MEMBERS_BEFORE} members share {PARTITION_COUNT} partitions; from the request with"
     " which one more joins (classic: its JoinGroup without an id) until every member has its assignment of"
     " the new generation (consumer: until all are at the new epoch and the partitions are spread evenly);"
-    " then it leaves again; while it is measured, members heartbeat as fast as they are answered, so that"
-    " they learn of it as early as they can; median of all; assignments are checked each time",
-    "groups, commits: OffsetCommit 9 with member id and generation, one request in flight on each connection,"
-    " to partitions of its own; what is kept is checked at the end",
+    " then it leaves again; members act at once when there is something to tell or to learn, and are silent"
+    " otherwise; classic: right behind the JoinGroup with the id that it was given, or behind the LeaveGroup,"
+    " each other member sends one heartbeat, and another only if that came too early to hear of it; consumer:"
+    " behind the answer to the one that joins or leaves each other member sends one heartbeat, and one more"
+    " that acknowledges what it was told; who lacks partitions heartbeats when another gave some up; median"
+    " of all; assignments are checked each time",
+    "groups, commits: OffsetCommit 9 with member id and generation, one request in flight on each connection"
+    " (or 32, as asynchronous commits in a loop are), to partitions of its own; what is kept is checked at"
+    " the end",
     f"groups, heartbeats: one group, a connection to each member, {BEATS_PER_MEMBER} heartbeats a second from"
     " each, evenly spaced; CPU of the broker's process over the number of heartbeats",
     *group_loading.METHOD,
@@ -107,8 +127,8 @@ def _make_ready(run: Run, broker: RunningBroker) -> None:
     wait_for_coordinator((broker.host, broker.port), [_new_group() for _ in range(GROUPS_OF_EVERY_SHARD)])
     for _, kind in KINDS:
         _rebalances(kind, run.scale.group_rebalances, broker)
-    for _, group_count, member_count, partitions_each, _ in COMMIT_CASES:
-        _commits(group_count, member_count, partitions_each, run.scale.group_seconds / 2, broker)
+    for case in COMMIT_CASES:
+        _commits(case, run.scale.group_seconds / 2, broker)
 
 
 def _new_group() -> str:
@@ -170,41 +190,39 @@ def _middle(spans: Sequence[Span], shares: Sample) -> Sample:
 
 def _commit_rows(run: Run, arena: Arena) -> list[Row]:
     rows = []
-    for case, group_count, member_count, partitions_each, target in COMMIT_CASES:
-        measure = partial(_commits, group_count, member_count, partitions_each, run.scale.group_seconds)
-        samples = arena.compare(measure)
-        bound = _commit_bound(group_count * member_count, partitions_each, run.scale.group_seconds / 2)
-        rows.append(Row(case, "req/s", samples.get("Tidelog"), samples.get("Kafka"), target, bound))
+    for case in COMMIT_CASES:
+        samples = arena.compare(partial(_commits, case, run.scale.group_seconds))
+        bound = _commit_bound(case, run.scale.group_seconds / 2)
+        rows.append(Row(case.name, "req/s", samples.get("Tidelog"), samples.get("Kafka"), case.target, bound))
     return rows
 
 
-def _commits(
-    group_count: int, member_count: int, partitions_each: int, seconds: float, broker: RunningBroker
-) -> Sample:
+def _commits(case: CommitCase, seconds: float, broker: RunningBroker) -> Sample:
     address = (broker.host, broker.port)
-    groups = [ClassicGroup(address, _new_group(), TOPIC, PARTITION_COUNT) for _ in range(group_count)]
+    groups = [ClassicGroup(address, _new_group(), TOPIC, PARTITION_COUNT) for _ in range(case.group_count)]
     try:
         for group in groups:
-            group.grow(member_count)
-        each = member_frames(groups, TOPIC, partitions_each)
+            group.grow(case.member_count)
+        each = member_frames(groups, TOPIC, case.partitions_each)
         last: list[int] = []
 
         def load() -> Span:
-            span, last[:] = commit(address, each, TOPIC, partitions_each, seconds)
+            span, last[:] = commit(address, each, TOPIC, case.partitions_each, seconds, case.window)
             return span
 
         sample = timed(broker, load, 1)
-        check_kept(address, [group.group for group in groups], TOPIC, partitions_each, last)
+        check_kept(address, [group.group for group in groups], TOPIC, case.partitions_each, last)
         return sample
     finally:
         for group in groups:
             group.close()
 
 
-def _commit_bound(connections: int, partitions_each: int, seconds: float) -> Sample:
-    frame = frames.commit_frame(_new_group(), 1, "m" * 42, TOPIC, range(partitions_each), 1)
-    with canned(len(frame), frames.commit_layout(TOPIC, partitions_each)) as address:
-        span, _ = commit(address, [[frame]] * connections, TOPIC, partitions_each, seconds)
+def _commit_bound(case: CommitCase, seconds: float) -> Sample:
+    frame = frames.commit_frame(_new_group(), 1, "m" * 42, TOPIC, range(case.partitions_each), 1)
+    each = [[frame]] * (case.group_count * case.member_count)
+    with canned(len(frame), frames.commit_layout(TOPIC, case.partitions_each)) as address:
+        span, _ = commit(address, each, TOPIC, case.partitions_each, seconds, case.window)
     return Sample(span.frames_per_second)
 
 

@@ -1,8 +1,10 @@
 """A group of the classic protocol, eager: its members notice a rebalance by heartbeat and rejoin at once.
 
+Each heartbeats once, right behind the request that begins the rebalance, and is silent otherwise.
+
 | a member waits for | and hears            | so it                                                   |
 |--------------------|----------------------|---------------------------------------------------------|
-| Heartbeat          | no error             | sends the next one                                      |
+| Heartbeat          | no error             | came too early, and sends another                       |
 | Heartbeat          | REBALANCE_IN_PROGRESS| joins again                                             |
 | JoinGroup          | MEMBER_ID_REQUIRED   | joins with the id it was given                          |
 | JoinGroup          | no error             | asks for its assignment; the leader brings all of them  |
@@ -11,6 +13,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum, auto
 
 from bench.load import group_frames as frames
@@ -59,15 +62,19 @@ class ClassicGroup:
         stable = list(self.members)
         for _ in range(count):
             self._seat_and_join()
-        self._table.run(self._act, lambda: all(member.member_id for member in self.members))
-        for member in stable:
-            self._heartbeat(member)
-        self._settle()
+        self._rebalance(stable)
 
     def _seat_and_join(self) -> None:
         joiner = ClassicMember(self._address)
         self._table.seat(joiner)
         self._join(joiner)
+
+    def _rebalance(self, stable: Sequence[ClassicMember]) -> None:
+        """Newcomers get their ids; behind their second JoinGroup each stable member heartbeats."""
+        self._table.run(self._act, lambda: all(member.member_id for member in self.members))
+        for member in stable:
+            self._heartbeat(member)
+        self._settle()
 
     def join(self) -> Span:
         """From the JoinGroup of one more member until every member has its assignment."""
@@ -76,9 +83,7 @@ class ClassicGroup:
         self._table.seat(joiner)
         watch = Stopwatch()
         self._join(joiner)
-        for member in stable:
-            self._heartbeat(member)
-        self._settle()
+        self._rebalance(stable)
         return watch.read()
 
     def leave(self) -> Span:

@@ -42,11 +42,16 @@ def member_frames(groups: Sequence[ClassicGroup], topic: str, partitions_each: i
 
 
 def commit(
-    address: Address, frames: Sequence[Sequence[bytes]], topic: str, partitions_each: int, seconds: float
+    address: Address,
+    frames: Sequence[Sequence[bytes]],
+    topic: str,
+    partitions_each: int,
+    seconds: float,
+    window: int = 1,
 ) -> tuple[Span, list[int]]:
-    """One connection for each list of frames, one request in flight; also the offset each committed last."""
+    """One connection for each list of frames, `window` in flight; also the offset each committed last."""
     layout = commit_layout(topic, partitions_each)
-    lanes = [Lane(address, own, 1, 1, layout) for own in frames]
+    lanes = [Lane(address, own, 1, window, layout) for own in frames]
     try:
         span = pipeline.run(lanes, seconds=seconds)
     finally:

@@ -29,6 +29,7 @@ from tidelog.testing import Broker
 
 TOPIC = "bench-groups"
 PARTITION_COUNT = 12
+JOIN_GROUP, HEARTBEAT, SYNC_GROUP = 11, 12, 14
 Kind = type[ClassicGroup] | type[ConsumerGroup]
 BOTH = pytest.mark.parametrize("kind", [ClassicGroup, ConsumerGroup])
 
@@ -55,6 +56,51 @@ def test_a_member_joins_and_leaves_and_all_partitions_stay_owned(
         assert group.leave().seconds > 0
         group.check()
         assert len(group.members) == 3
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Member, int]]:
+    """Who sent a request of which API, in order."""
+    requests: list[tuple[Member, int]] = []
+    send = Member.send
+
+    def noted(member: Member, frame: bytes) -> None:
+        requests.append((member, int.from_bytes(frame[4:6], "big")))
+        send(member, frame)
+
+    monkeypatch.setattr(Member, "send", noted)
+    return requests
+
+
+def test_classic_members_heartbeat_only_behind_the_join_that_begins_a_rebalance(
+    address: tuple[str, int], sent: list[tuple[Member, int]]
+) -> None:
+    with closing(ClassicGroup(address, "quiet-classic", TOPIC, PARTITION_COUNT)) as group:
+        group.grow(3)
+        sent.clear()
+        group.join()
+        *stable, newcomer = group.members
+        assert sent[:2] == [(newcomer, JOIN_GROUP)] * 2
+        assert sent[2:5] == [(member, HEARTBEAT) for member in stable]
+        assert {api for member, api in sent if member is newcomer} == {JOIN_GROUP, SYNC_GROUP}
+
+
+def test_consumer_members_are_silent_once_they_have_acknowledged(
+    address: tuple[str, int], sent: list[tuple[Member, int]]
+) -> None:
+    """Each of three gives up one of its four partitions: it hears of that, acknowledges, and that is all."""
+    with closing(ConsumerGroup(address, "quiet-consumer", TOPIC, PARTITION_COUNT)) as group:
+        group.grow(3)
+        sent.clear()
+        group.join()
+        *stable, newcomer = group.members
+        by_member = [[each for each, _ in sent].count(member) for member in group.members]
+        assert by_member[:-1] == [2, 2, 2]
+        assert 1 < by_member[-1] <= 1 + 2 * len(stable), "one for each that gave up, one that acknowledges it"
+        assert sent[0][0] is newcomer
+        sent.clear()
+        group.leave()
+        assert sorted([each for each, _ in sent].count(member) for member in stable) == [2, 2, 2]
 
 
 @BOTH
@@ -92,13 +138,15 @@ def test_an_assignment_that_is_not_the_leaders_is_noticed(address: tuple[str, in
             group.check()
 
 
-@pytest.mark.parametrize("partitions_each", [1, 3])
-def test_what_members_committed_last_is_what_is_kept(address: tuple[str, int], partitions_each: int) -> None:
-    name = f"committing-{partitions_each}"
+@pytest.mark.parametrize(("partitions_each", "window"), [(1, 1), (3, 1), (1, 32)])
+def test_what_members_committed_last_is_what_is_kept(
+    address: tuple[str, int], partitions_each: int, window: int
+) -> None:
+    name = f"committing-{partitions_each}-{window}"
     with closing(ClassicGroup(address, name, TOPIC, PARTITION_COUNT)) as group:
         group.grow(2)
         frames = member_frames([group], TOPIC, partitions_each)
-        span, last = commit(address, frames, TOPIC, partitions_each, 0.05)
+        span, last = commit(address, frames, TOPIC, partitions_each, 0.05, window)
         assert span.frame_count >= 2
         check_kept(address, [name], TOPIC, partitions_each, last)
         with pytest.raises(BadAnswer, match="not kept"):
