@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import tracemalloc
 from collections.abc import Callable
 
@@ -175,6 +176,45 @@ def test_an_answer_larger_than_the_first_buffer_comes_whole() -> None:
         topics = connection.call(MetadataExchange(None)).topics
         assert len(topics) == 2_000 and all(topic.name == filler for topic in topics)
         connection.close()
+
+
+def test_a_broker_that_must_first_be_rid_of_an_answer_is_rid_of_it_while_we_send() -> None:
+    filler = "x" * 30_000
+
+    def tell(asked: Asked) -> bytes:
+        names = [topic.name for topic in asked.decode().topics]
+        row = asked.make(
+            "MetadataResponseTopic",
+            error_code=3,
+            name=f"{len(names)}{filler}",
+            topic_id=None,
+            is_internal=False,
+            partitions=(),
+        )
+        return asked.respond(brokers=(), cluster_id=None, controller_id=1, topics=(row,) * 1_000)
+
+    with ScriptedBroker(metadata=tell) as broker:
+        connection = connect(broker, request_timeout_ms="20000")
+        small = connection.send(MetadataExchange(["a"]))
+        large = connection.send(MetadataExchange([filler + str(number) for number in range(1_000)]))
+        for correlation, count in ((small, 1), (large, 1_000)):
+            topics = connection.receive(correlation).topics
+            assert len(topics) == 1_000 and topics[0].name == f"{count}{filler}"
+        connection.close()
+
+
+def test_a_broker_that_takes_nothing_is_given_up_in_time() -> None:
+    release = threading.Event()
+
+    def hold(asked: Asked) -> None:
+        release.wait(20)
+
+    with ScriptedBroker(metadata=hold) as broker:
+        connection = connect(broker, request_timeout_ms="200")
+        connection.send(MetadataExchange(["a"]))
+        with pytest.raises(ConnectionLost, match=f"{connection.address} did not take Metadata in time"):
+            connection.send(MetadataExchange(["x" * 30_000] * 1_000))
+        release.set()
 
 
 def test_a_port_where_nobody_listens_is_named() -> None:

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from confluent_kafka.admin._scram import (
 )
 
 from tests.client.certificates import KEY_PASSWORD, Certificates, make_certificates
-from tests.client.scripted import Asked, ScriptedBroker
+from tests.client.scripted import TOPIC, Asked, ScriptedBroker
 from tests.client.test_sender import batch_of, read_back
+from tests.compat.client import eventually
 from tests.compat.java.tools import apache_kafka, running_kafka
 from tidelog.client.cluster import Cluster, TopicPartition
 from tidelog.client.connection import Connection
@@ -164,6 +166,24 @@ def test_a_refused_user_is_told_at_once_and_without_the_password(
     ):
         cluster.describe(None)
     assert SECRET not in str(refused.value)
+
+
+def test_a_session_that_is_nearly_over_is_left_for_a_new_one() -> None:
+    lifetime = timedelta(milliseconds=1)
+    with sasl_broker() as broker:
+        broker.answer(
+            "sasl_authenticate",
+            lambda asked: asked.respond(
+                error_code=0, error_message=None, auth_bytes=b"", session_lifetime=lifetime
+            ),
+        )
+        with Cluster(PLAIN | {"bootstrap.servers": broker.bootstrap_servers}) as cluster:
+            first = cluster.leader(TopicPartition(TOPIC, 0))
+            eventually(lambda: not first.is_fresh, "the session never ends")
+            lifetime = timedelta(hours=1)
+            second = cluster.leader(TopicPartition(TOPIC, 0))
+            assert second is not first and not first.is_open
+            assert cluster.leader(TopicPartition(TOPIC, 0)) is second
 
 
 def test_a_port_without_tls_is_told_for_what_it_is(certificates: Certificates) -> None:

@@ -233,16 +233,33 @@ class Connection:
         return count
 
     def _write(self, pieces: list[Buffer], api: Api) -> None:
-        sock = self._usable(api)
         deadline = time.monotonic() + self.request_timeout_seconds
+        views = [memoryview(piece) for piece in pieces if len(piece)]
+        if isinstance(self._socket, ssl.SSLSocket):
+            views = [memoryview(b"".join(views))]
         try:
-            _send_all(sock, pieces, deadline)
-        except TimeoutError:
-            self.close()
-            raise ConnectionLost(f"{self.address} did not take {api.name} in time") from None
+            while views:
+                sent = _send_some(self._usable(api), views)
+                if sent:
+                    _skip(views, sent)
+                else:
+                    self._await_room(deadline, api)
         except OSError as error:
             self.close()
             raise ConnectionLost(f"{self.address}: {api.name}: {error}") from error
+
+    def _await_room(self, deadline: float, api: Api) -> None:
+        """Until more can be sent. A broker that must first be rid of an answer is rid of it here."""
+        sock = self._usable(api)
+        events = select.POLLOUT | (select.POLLIN if self._under_way else 0)
+        poll = select.poll()
+        poll.register(sock, events)
+        ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1_000)
+        if not ready or time.monotonic() > deadline:
+            self.close()
+            raise ConnectionLost(f"{self.address} did not take {api.name} in time")
+        if ready[0][1] & select.POLLIN and self._under_way:
+            self._receive_next(deadline)
 
     def _usable(self, api: Api) -> socket.socket:
         if self._socket is None:
@@ -343,18 +360,23 @@ def _connect(host: str, port: int, security: Security, timeout_seconds: float) -
         raise ConnectionLost(f"{address}: {error}") from error
 
 
-def _send_all(sock: socket.socket, pieces: list[Buffer], deadline: float) -> None:
-    if isinstance(sock, ssl.SSLSocket) or sum(map(len, pieces)) < 1 << 14:
-        sock.settimeout(max(0.001, deadline - time.monotonic()))
-        sock.sendall(b"".join(pieces))
-        return
-    views = [memoryview(piece) for piece in pieces if len(piece)]
-    first = 0
-    while first < len(views):
-        sock.settimeout(max(0.001, deadline - time.monotonic()))
-        sent = sock.sendmsg(views[first : first + PIECES_AT_ONCE])
-        while first < len(views) and sent >= len(views[first]):
-            sent -= len(views[first])
-            first += 1
-        if sent:
-            views[first] = views[first][sent:]
+def _send_some(sock: socket.socket, views: list[memoryview]) -> int:
+    """How many bytes went out; 0 if there is no room for any."""
+    sock.settimeout(0)
+    try:
+        if isinstance(sock, ssl.SSLSocket):
+            return sock.send(views[0])
+        return sock.sendmsg(views[:PIECES_AT_ONCE])
+    except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+        return 0
+
+
+def _skip(views: list[memoryview], size: int) -> None:
+    """Take `size` bytes from the front."""
+    count = 0
+    while count < len(views) and size >= len(views[count]):
+        size -= len(views[count])
+        count += 1
+    del views[:count]
+    if size:
+        views[0] = views[0][size:]

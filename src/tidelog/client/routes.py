@@ -75,7 +75,7 @@ class Routes:
         metadata: Metadata = self.ask(MetadataExchange(topics), attempts)
         if metadata.error_code:
             raise Refused(f"Metadata: {name_of(metadata.error_code)}", metadata.error_code)
-        self._nodes.update(metadata.nodes)
+        self._nodes = metadata.nodes
         found: dict[str, DescribedTopic] = {}
         for topic in metadata.topics:
             if topic.error_code == ErrorCode.none:
