@@ -138,6 +138,18 @@ def test_the_first_trigger_of_a_query_does_not_wait(now_ms: int) -> None:
     assert not advance(Positions({T0: 5}), Seen({T0: 6}), Pace(min_offsets=10), now_ms=now_ms).waits
 
 
+@pytest.mark.parametrize(("new_end", "waits"), [(9, True), (10, False)])
+def test_the_offsets_of_a_new_partition_count_too(new_end: int, waits: bool) -> None:
+    seen = Seen({T0: 5, T1: new_end}, beginnings={T1: 0})
+    assert advance(Positions({T0: 5}), seen, Pace(min_offsets=10), last_trigger_ms=0).waits is waits
+
+
+def test_a_trigger_waits_a_quarter_of_an_hour_unless_told_otherwise() -> None:
+    for now_ms, waits in ((899_999, True), (900_000, False)):
+        step = advance(Positions({T0: 5}), Seen({T0: 6}), Pace(None, 10), now_ms=now_ms, last_trigger_ms=0)
+        assert step.waits is waits
+
+
 def test_a_trigger_that_had_to_wait_is_limited_all_the_same() -> None:
     step = advance(Positions({T0: 0}), Seen({T0: 100}), Pace(10, 5, 500), now_ms=1, last_trigger_ms=0)
     assert step.positions == Positions({T0: 10})
@@ -222,6 +234,11 @@ def test_a_limited_batch_of_nothing_but_aged_records_is_empty_and_moves_on() -> 
     }
 
 
+def test_a_stream_that_stands_at_the_beginning_lost_nothing() -> None:
+    assert advance(Positions({T0: 100}), Seen({T0: 150}, beginnings={T0: 100}), ALL).losses == ()
+    assert advance(Positions({T0: 150}), Seen({T0: 150}, beginnings={T0: 150}), ALL).losses == ()
+
+
 def test_one_record_that_aged_out_is_one_record() -> None:
     step = advance(Positions({T0: 12}), Seen({T0: 20}, beginnings={T0: 13}), ALL)
     assert step.losses[0].words == "t-0 begins at offset 13: record 12 is gone"
@@ -242,6 +259,17 @@ def test_a_topic_that_was_made_again_is_told_and_read_from_its_earliest_offset()
     )
     assert step.positions == Positions({T0: 40, U0: 1}, {"t": NEW, "u": OLD}, starts={T0: 2})
     assert [each[1:] for each in between(start, step.positions)] == [(NEW, 0, 2, 40)]
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(1, "offset 7 is gone"), (10, "offsets 7, 7, 7, 7, 7, 7, 7, 7, 7, 7 is gone"), (11, "7, 7, … is gone")],
+)
+def test_what_was_read_of_a_topic_that_was_made_again_is_shown_in_part(count: int, shown: str) -> None:
+    start = Positions({TopicPartition("t", n): 7 for n in range(count)}, {"t": OLD})
+    step = advance(start, Seen({T0: 0}, {"t": NEW}, {T0: 0}), ALL)
+    assert [loss.loss for loss in step.losses] == [Loss.MADE_AGAIN]
+    assert step.losses[0].words.endswith(shown)
 
 
 def test_a_topic_that_was_made_again_up_to_the_same_offset_is_not_overlooked() -> None:
