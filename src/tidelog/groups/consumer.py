@@ -171,7 +171,7 @@ class ConsumerGroup:
     def _move(self, member: ConsumerMember, assigned: Owned, revoking: Owned) -> None:
         """A member has, or has yet to give up, something else than before."""
         member_id = member.member_id
-        for topic_id in {*member.assigned, *member.revoking, *assigned, *revoking}:
+        for topic_id in dict.fromkeys((*member.assigned, *member.revoking, *assigned, *revoking)):
             before = member.assigned.get(topic_id, {}).keys() | member.revoking.get(topic_id, {}).keys()
             after = assigned.get(topic_id, {}).keys() | revoking.get(topic_id, {}).keys()
             if before == after:
