@@ -11,6 +11,7 @@ from confluent_kafka import Consumer
 from tests.client.conftest import MakeTopic
 from tests.client.scripted import TOPIC, TOPIC_ID, Asked, ScriptedBroker
 from tests.client.written import write
+from tidelog.client import attempts
 from tidelog.client.cluster import EARLIEST, LATEST, Cluster, FoundOffset, TopicFacts, TopicPartition
 from tidelog.client.errors import BadProperty, ClientError, GaveUp, MalformedAnswer, Refused, TopicGone
 from tidelog.protocol.errors import ErrorCode
@@ -76,7 +77,10 @@ def test_a_group_with_members_refuses_a_commit_from_outside(
     consumer.close()
 
 
-def test_a_topic_that_is_not_there_is_gone(cluster: Cluster, new_topic: MakeTopic) -> None:
+def test_a_topic_that_is_not_there_is_gone(
+    cluster: Cluster, new_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "GONE_AFTER_SECONDS", 0.5)
     with pytest.raises(TopicGone, match="not-there-0"):
         cluster.leader(TopicPartition("not-there", 0))
     with pytest.raises(TopicGone, match="not-there-0"):

@@ -12,15 +12,17 @@ import pytest
 from tests.client.scripted import Asked, ScriptedBroker
 from tidelog.client.connection import Connection
 from tidelog.client.errors import ClientError, ConnectionLost, MalformedAnswer, UnsupportedByBroker
-from tidelog.client.exchange import FETCH, LIST_OFFSETS, METADATA
+from tidelog.client.exchange import FETCH, LIST_OFFSETS, METADATA, Api
 from tidelog.client.metadata import MetadataExchange
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import encode_response, response_type, response_types
 
 
-def connect(broker: ScriptedBroker, **properties: str) -> Connection:
-    names = {name.replace("_", "."): value for name, value in properties.items()}
-    return Connection("127.0.0.1", broker.port, names)
+def connect(broker: ScriptedBroker, timeout_seconds: float = 20.0) -> Connection:
+    """The time-out is for what follows: a busy machine may take its time to say hello."""
+    connection = Connection("127.0.0.1", broker.port, {})
+    connection.request_timeout_seconds = timeout_seconds
+    return connection
 
 
 def test_the_newest_version_that_both_speak_is_used() -> None:
@@ -124,7 +126,7 @@ def test_half_an_answer_is_a_lost_connection_that_names_broker_and_api(kept: int
 @pytest.mark.parametrize("kept", [0, 6])
 def test_silence_ends_when_its_time_is_over(kept: int) -> None:
     with ScriptedBroker(metadata=lambda asked: half(asked, lambda whole: whole[:kept])) as broker:
-        connection = connect(broker, request_timeout_ms="50")
+        connection = connect(broker, 0.05)
         with pytest.raises(ConnectionLost, match=f"{connection.address} did not answer Metadata in time"):
             connection.call(MetadataExchange(None))
         assert not connection.is_open
@@ -149,7 +151,7 @@ def test_an_answer_that_does_not_decode_closes_the_connection(cut: Callable[[byt
 
 def test_memory_grows_with_what_arrived_and_not_with_what_was_announced() -> None:
     with ScriptedBroker(metadata=lambda asked: frame(900_000_000, bytes(100_000))) as broker:
-        connection = connect(broker, request_timeout_ms="100")
+        connection = connect(broker, 0.1)
         tracemalloc.start()
         with pytest.raises(ConnectionLost):
             connection.call(MetadataExchange(None))
@@ -194,7 +196,7 @@ def test_a_broker_that_must_first_be_rid_of_an_answer_is_rid_of_it_while_we_send
         return asked.respond(brokers=(), cluster_id=None, controller_id=1, topics=(row,) * 1_000)
 
     with ScriptedBroker(metadata=tell) as broker:
-        connection = connect(broker, request_timeout_ms="20000")
+        connection = connect(broker)
         small = connection.send(MetadataExchange(["a"]))
         large = connection.send(MetadataExchange([filler + str(number) for number in range(1_000)]))
         for correlation, count in ((small, 1), (large, 1_000)):
@@ -210,11 +212,30 @@ def test_a_broker_that_takes_nothing_is_given_up_in_time() -> None:
         release.wait(20)
 
     with ScriptedBroker(metadata=hold) as broker:
-        connection = connect(broker, request_timeout_ms="200")
+        connection = connect(broker, 0.2)
         connection.send(MetadataExchange(["a"]))
         with pytest.raises(ConnectionLost, match=f"{connection.address} did not take Metadata in time"):
             connection.send(MetadataExchange(["x" * 30_000] * 1_000))
         release.set()
+
+
+def test_an_interrupt_in_the_middle_of_an_answer_leaves_no_half_of_it_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ScriptedBroker() as broker:
+        connection = connect(broker)
+        read_into = Connection._read_into
+
+        def interrupted(self: Connection, view: memoryview, deadline: float, api: Api) -> int:
+            if len(view) > 4:
+                raise KeyboardInterrupt
+            return read_into(self, view, deadline, api)
+
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(Connection, "_read_into", interrupted)
+            connection.call(MetadataExchange(None))
+        with pytest.raises(ConnectionLost):
+            connection.call(MetadataExchange(None))
 
 
 def test_a_port_where_nobody_listens_is_named() -> None:

@@ -317,7 +317,7 @@ def test_kafka_s_tls_is_refused_with_a_reason(
         properties.pop(name, None)
         if value is not None:
             properties[name] = str(certificates.stranger) if value == "stranger" else value
-    properties |= {"bootstrap.servers": f"127.0.0.1:{secured['SSL']}", "default.api.timeout.ms": "1500"}
+    properties |= {"bootstrap.servers": f"127.0.0.1:{secured['SSL']}", "default.api.timeout.ms": "5000"}
     with Cluster(properties) as cluster, pytest.raises(ClientError, match=reason):
         cluster.describe(None)
 

@@ -204,7 +204,7 @@ def test_five_requests_are_under_way_without_an_answer() -> None:
             return answers
 
         broker.answer("produce", hold)
-        sender = Sender(cluster, properties={"request.timeout.ms": "10000", "delivery.timeout.ms": "10000"})
+        sender = Sender(cluster, properties={})
         for number in range(11):
             sender.send(PLACE, batch_of(b"%d" % number), 1)
         sender.flush()
@@ -259,11 +259,11 @@ def test_a_duplicate_counts_as_done() -> None:
 def test_what_never_passes_fails_when_the_delivery_s_time_is_over() -> None:
     told = ToldPartitions(lambda: (19, False))
     with talking(told) as (_, cluster):
-        sender = Sender(cluster, properties=QUICK | {"delivery.timeout.ms": "100"})
+        sender = Sender(cluster, properties=QUICK | {"delivery.timeout.ms": "1000"})
         sender.send(PLACE, batch_of(b"x"), 1)
-        with pytest.raises(SendFailed, match=r"told-0: .*delivery\.timeout\.ms=100.*NOT_ENOUGH_REPLICAS"):
+        with pytest.raises(SendFailed, match=r"told-0: .*delivery\.timeout\.ms=1000.*NOT_ENOUGH_REPLICAS"):
             sender.flush()
-    assert told.request_count > 2
+    assert told.request_count >= 2
 
 
 def test_a_broker_that_leaves_a_partition_out_is_noticed() -> None:

@@ -36,6 +36,7 @@ from tidelog.client.exchange import (
 )
 from tidelog.client.properties import Properties, read_number
 from tidelog.client.security import Security
+from tidelog.client.sockets import connect, send_some, skip_sent
 from tidelog.protocol import wire
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 from tidelog.protocol.messages import make
@@ -45,7 +46,6 @@ Answer = TypeVar("Answer")
 ANSWER_SIZE_MAX = 1 << 30
 GREETING_SIZE_MAX = 1 << 20  # before versions are agreed upon: what is longer is no broker
 GROWTH_SIZE = 16 << 20
-PIECES_AT_ONCE = 512
 SOFTWARE = "tidelog-client"
 # A session is left before the broker ends it (KIP-368), as Kafka's own client does.
 SESSION_SHARE = 0.85
@@ -88,7 +88,7 @@ class Connection:
         if timeout_seconds is not None:
             setup_seconds = min(setup_seconds, timeout_seconds)
         security = security or Security(properties)
-        self._socket = _connect(host, port, security, setup_seconds)
+        self._socket = connect(host, port, security, setup_seconds)
         try:
             self._negotiate()
             if security.mechanism:
@@ -173,7 +173,11 @@ class Connection:
             raise ConnectionLost(f"{self.address}: the connection was lost with the answer")
         request = self._under_way[0]
         api = request.exchange.api
-        data = self._read_frame(deadline, api)
+        try:
+            data = self._read_frame(deadline, api)
+        except BaseException:  # an interrupt too leaves half a frame behind
+            self.close()
+            raise
         try:
             correlation, position = wire.read_int32(data, 0, "correlation id")
             if correlation != request.correlation:
@@ -239,14 +243,17 @@ class Connection:
             views = [memoryview(b"".join(views))]
         try:
             while views:
-                sent = _send_some(self._usable(api), views)
+                sent = send_some(self._usable(api), views)
                 if sent:
-                    _skip(views, sent)
+                    skip_sent(views, sent)
                 else:
                     self._await_room(deadline, api)
         except OSError as error:
             self.close()
             raise ConnectionLost(f"{self.address}: {api.name}: {error}") from error
+        except BaseException:
+            self.close()
+            raise
 
     def _await_room(self, deadline: float, api: Api) -> None:
         """Until more can be sent. A broker that must first be rid of an answer is rid of it here."""
@@ -329,54 +336,3 @@ class VersionsExchange(KioExchange):
     def decode(self, data: memoryview, position: int, version: int) -> Any:
         error_code, _ = wire.read_int16(data, position, "error code")
         return super().decode(data, position, 0 if error_code == ErrorCode.unsupported_version else version)
-
-
-def _connect(host: str, port: int, security: Security, timeout_seconds: float) -> socket.socket:
-    deadline = time.monotonic() + timeout_seconds
-    address = f"{host}:{port}"
-    try:
-        sock = socket.create_connection((host, port), max(0.001, timeout_seconds))
-    except OSError as error:
-        raise ConnectionLost(f"cannot connect to {address}: {error}") from error
-    try:
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        if security.tls is None:
-            return sock
-        sock.settimeout(max(0.001, deadline - time.monotonic()))
-        return security.tls.wrap_socket(sock, server_hostname=host)
-    except (ssl.SSLCertVerificationError, ssl.CertificateError) as error:
-        sock.close()
-        raise AuthenticationFailed(f"{address}: the broker's certificate is not trusted: {error}") from error
-    except ssl.SSLError as error:
-        sock.close()
-        if error.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_MESSAGE", "PACKET_LENGTH_TOO_LONG"):
-            raise AuthenticationFailed(
-                f"{address} does not speak TLS ({error.reason}): is security.protocol right?"
-            ) from error
-        raise ConnectionLost(f"{address}: TLS: {error}") from error
-    except OSError as error:
-        sock.close()
-        raise ConnectionLost(f"{address}: {error}") from error
-
-
-def _send_some(sock: socket.socket, views: list[memoryview]) -> int:
-    """How many bytes went out; 0 if there is no room for any."""
-    sock.settimeout(0)
-    try:
-        if isinstance(sock, ssl.SSLSocket):
-            return sock.send(views[0])
-        return sock.sendmsg(views[:PIECES_AT_ONCE])
-    except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
-        return 0
-
-
-def _skip(views: list[memoryview], size: int) -> None:
-    """Take `size` bytes from the front."""
-    count = 0
-    while count < len(views) and size >= len(views[count]):
-        size -= len(views[count])
-        count += 1
-    del views[:count]
-    if size:
-        views[0] = views[0][size:]

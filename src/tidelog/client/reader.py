@@ -53,7 +53,7 @@ from tidelog.protocol.fetch import FetchPartition, FetchRequest
 FETCH_BYTES = 2 << 20  # what a socket holds: the broker sends it all while the last piece is used
 FETCH_BYTES_MIN = 64 << 10
 TIMEOUT_MS = 120_000
-ANSWER_SECONDS_MIN = 1.0  # a broker that is there is not cut off because the last wait took all the time
+ANSWER_SECONDS_MIN = 5.0  # a broker that is there is not cut off because the last wait took all the time
 _BY_NAME_NEWEST = 12
 _NO_ID = bytes(16)
 _READ_COMMITTED = 1
