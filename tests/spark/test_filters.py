@@ -26,6 +26,7 @@ RANGES = [RangeOf("t", None, 0, 10, 20), RangeOf("t", None, 1, 0, 5), RangeOf("u
         (Filter("partition", Op.AMONG, ()), []),
         (Filter("partition", Op.LESS, (1,)), [(0, 10, 20), (0, 100, 200)]),
         (Filter("partition", Op.GREATER, (0,)), [(1, 0, 5)]),
+        (Filter("partition", Op.AT_LEAST, (1,)), [(1, 0, 5)]),
         (Filter("partition", Op.AT_LEAST, (2,)), []),
         (Filter("partition", Op.AT_MOST, (0,)), [(0, 10, 20), (0, 100, 200)]),
         (Filter("topic", Op.EQUAL, ("u",)), [(0, 100, 200)]),
@@ -101,6 +102,7 @@ def at(op: Op, *microseconds: Any) -> Filter:
         ([at(Op.EQUAL, 5_000)], 5),
         ([at(Op.AMONG, 9_000, 7_000, None)], 7),
         ([at(Op.AT_LEAST, 5_000), at(Op.AT_LEAST, 8_000), at(Op.LESS, 1)], 8),
+        ([at(Op.AT_LEAST, -9_000), at(Op.AT_LEAST, 5_000)], 5),
         ([at(Op.AT_LEAST, 0)], 0),
         ([at(Op.AT_LEAST, -1)], 0),
         ([at(Op.AT_LEAST, -1_000)], None),
@@ -112,7 +114,7 @@ def at(op: Op, *microseconds: Any) -> Filter:
     ],
 )
 def test_only_a_lower_bound_of_timestamps_is_looked_up(filters: list[Filter], asked_ms: int | None) -> None:
-    asked = time_lookups(filters, [*RANGES, RangeOf("t", None, 9, 5, 5)])
+    asked = time_lookups(filters, [*RANGES[:2], RangeOf("u", None, 0, 5, 6), RangeOf("t", None, 9, 5, 5)])
     assert asked == ({} if asked_ms is None else dict.fromkeys((T0, T1, U0), asked_ms))
 
 
