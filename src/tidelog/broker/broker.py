@@ -412,8 +412,8 @@ class Broker:
     # Time.
 
     def tick(self) -> None:
+        self.coordinators.tick()  # what is gathered is written before anybody is told that it took too long
         self.waiting.tick(self.uptime_ms)
-        self.coordinators.tick()
         if self.relocation.moves:
             self.relocation.advance()
         self.partitions.mark_overdue_flushes(self.now_ms)

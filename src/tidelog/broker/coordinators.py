@@ -286,6 +286,10 @@ class Coordinators:
         except Exception as bug:  # told by the event of giving up: who is here now did not ask for it
             self._give_up(*gathered, bug)
 
+    def _carry_out_all(self) -> None:
+        for partition in list(self._gathered):
+            self._carry_out_gathered(partition)
+
     def _give_up(self, shard: Shard, turn: Turn, bug: Exception) -> None:
         """Half a decision is none: back to what the journal has."""
         if self._serves(shard):
@@ -389,6 +393,7 @@ class Coordinators:
     # Time and background work.
 
     def tick(self) -> None:
+        self._carry_out_all()
         if self._deleted:
             self._forget_deleted()
         unloaded, self._unloaded = self._unloaded, []
@@ -415,8 +420,7 @@ class Coordinators:
     def work(self) -> None:
         """What was gathered, else one piece of what takes long."""
         if self._gathered:
-            for partition in list(self._gathered):
-                self._carry_out_gathered(partition)
+            self._carry_out_all()
             return
         shard = self._busy[0]
         if shard.journal.is_loaded:
