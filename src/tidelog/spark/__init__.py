@@ -9,5 +9,6 @@ pyspark.
 """
 
 from tidelog.spark.session import register, session
+from tidelog.spark.upserts import to_topic
 
-__all__ = ["register", "session"]
+__all__ = ["register", "session", "to_topic"]
