@@ -3,7 +3,8 @@
 Each check is a function from the events (in the order of their stamps) to the lines that say what is wrong.
 
 **Invariant:** a partition is somebody's from the moment he is told so until he was told (or decided, or was
-made) to give it up; what the broker thinks meanwhile does not count.
+made) to give it up; what the broker thinks meanwhile does not count. Who is leaving takes nothing on: his
+client may still be in a rebalance and tell of its end, but nobody polls any more.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ class Tenure:
 def tenures(events: Sequence[Event]) -> list[Tenure]:
     found: list[Tenure] = []
     current: dict[tuple[str, Partition], Tenure] = {}
+    leaving: set[str] = set()
     for event in events:
-        if event.kind == "assigned":
+        if event.kind == "leaving":
+            leaving.add(event.member)
+        if event.kind == "assigned" and event.member not in leaving:
             for partition in event.partitions:
                 if (event.member, partition) not in current:
                     begun = Tenure(partition, event.member, event.member_id, event.generation, event.at_ns)

@@ -47,6 +47,11 @@ def test_who_leaves_or_is_stopped_has_nothing() -> None:
         assert [tenure.until_ns for tenure in tenures(events)][:2] == [2, 2]
 
 
+def test_who_is_leaving_takes_nothing_on_but_who_was_stopped_may_come_back() -> None:
+    for kind, found in (("leaving", {}), ("stopped", {"x": {A}})):
+        assert owned([assigned(1, "x", 1, A), Event(kind, 2, "x"), assigned(3, "x", 2, A)]) == found
+
+
 def test_a_record_of_a_partition_that_was_given_up_is_found() -> None:
     assert not outside_tenure([assigned(1, "x", 1, A), records(2, "x", 0)])
     assert outside_tenure([assigned(1, "x", 1, A), revoked(2, "x", A), records(3, "x", 0)])

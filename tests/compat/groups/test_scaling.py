@@ -41,6 +41,7 @@ ROUNDS = 10 if is_soak() else 1
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("spec", ALL, ids=str)
 def test_growing_to_ten_and_back_delivers_every_record_once(
     bootstrap: str, new_topic: NewTopic, new_group: NewGroup, spec: Spec
