@@ -15,6 +15,7 @@ from tidelog.client import attempts
 from tidelog.client.cluster import EARLIEST, LATEST, Cluster, FoundOffset, TopicFacts, TopicPartition
 from tidelog.client.errors import BadProperty, ClientError, GaveUp, MalformedAnswer, Refused, TopicGone
 from tidelog.protocol.errors import ErrorCode
+from tidelog.testing import Broker
 from tidelog.testing.process import BrokerProcess
 
 PLACE = TopicPartition(TOPIC, 0)
@@ -91,6 +92,24 @@ def test_a_topic_that_is_not_there_is_gone(
     with pytest.raises(TopicGone, match="not-there-0"):
         cluster.commit(f"group-of-{name}", {TopicPartition("not-there", 0): 1})
     assert "not-there" not in cluster.describe(None)
+
+
+def test_a_topic_that_was_woken_is_there(cluster: Cluster, new_topic: MakeTopic) -> None:
+    name = new_topic(partitions=3)
+    cluster.wake(name)
+    cluster.wake(f"{name}-woken")
+    found = cluster.describe([name, f"{name}-woken"])
+    assert len(found[name].partitions) == 3 and found[f"{name}-woken"].partitions
+
+
+def test_a_topic_that_nobody_makes_is_gone_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "GONE_AFTER_SECONDS", 0.2)
+    with (
+        Broker(auto_create_topics_enable=False) as broker,
+        Cluster({"bootstrap.servers": broker.bootstrap_servers}) as cluster,
+        pytest.raises(TopicGone, match=r"topic nobodys does not exist: .*auto\.create\.topics\.enable"),
+    ):
+        cluster.wake("nobodys")
 
 
 def test_a_restarted_broker_is_found_again(tmp_path: Path) -> None:

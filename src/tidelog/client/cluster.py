@@ -95,13 +95,16 @@ class Cluster:
                 attempts.again(problem)
 
     def wake(self, topic: str) -> None:
-        """As a producer's first question: a broker with `auto.create.topics.enable` makes the topic now."""
+        """As a producer's first question: a broker with `auto.create.topics.enable` makes a missing topic.
+
+        Returns when the topic is there; TopicGone if nobody makes it.
+        """
         attempts = self.attempts(f"asking for topic {topic}")
-        is_missing = not self.describe([topic])
-        while is_missing:
+        while not self.describe([topic]):
             try:
                 self._routes.ask(MetadataExchange([topic], may_create=True), attempts)
-                return
+                hint = "create it, or let the broker do so with auto.create.topics.enable"
+                attempts.again(TopicGone(f"topic {topic} does not exist: {hint}"))
             except ConnectionLost as problem:
                 attempts.again(problem)
 
@@ -164,30 +167,35 @@ class Cluster:
         attempts: Attempts,
     ) -> ClientError | None:
         """Ask each leader once; what passes is returned, the last of it."""
-        problem: ClientError | None = None
         try:
             self._routes.learn({partition.topic for partition in wanted}, attempts)
         except ConnectionLost as lost:
             return lost
-        asked = []
+        asked: list[tuple[Connection, int, list[TopicPartition]]] = []
         by_leader, problem = self._by_leader(wanted)
-        for address, partitions in by_leader.items():
-            times = [(partition, wanted[partition]) for partition in partitions]
-            exchange = KioExchange(LIST_OFFSETS, partial(_build_list, times, isolation_level))
-            try:
-                connection = self._routes.connect(address, attempts)
-                asked.append((connection, connection.send(exchange), partitions))
-            except ConnectionLost as lost:
-                problem = lost
-                self._routes.forget_leaders({partition.topic for partition in partitions})
-        for connection, correlation, partitions in asked:
-            try:
-                answer = connection.receive(correlation, attempts.seconds_left)
-                problem = self._read_list(answer, found) or problem
-            except ConnectionLost as lost:
-                problem = lost
-                self._routes.forget_leaders({partition.topic for partition in partitions})
+        try:
+            for address, partitions in by_leader.items():
+                times = [(partition, wanted[partition]) for partition in partitions]
+                exchange = KioExchange(LIST_OFFSETS, partial(_build_list, times, isolation_level))
+                try:
+                    connection = self._routes.connect(address, attempts)
+                    asked.append((connection, connection.send(exchange), partitions))
+                except ConnectionLost as lost:
+                    problem = self._lost_leader(lost, partitions)
+            for connection, correlation, partitions in asked:
+                try:
+                    answer = connection.receive(correlation, attempts.seconds_left)
+                    problem = self._read_list(answer, found) or problem
+                except ConnectionLost as lost:
+                    problem = self._lost_leader(lost, partitions)
+        finally:
+            for connection, correlation, _ in asked:
+                connection.forget(correlation)
         return problem
+
+    def _lost_leader(self, lost: ConnectionLost, partitions: list[TopicPartition]) -> ConnectionLost:
+        self._routes.forget_leaders({partition.topic for partition in partitions})
+        return lost
 
     def _by_leader(
         self, partitions: Iterable[TopicPartition]
