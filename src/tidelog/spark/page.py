@@ -14,14 +14,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelog.base.limits import KIB, MIB
+from tidelog.base.limits import MIB
 from tidelog.spark import walk
 from tidelog.spark.compiled import Bytes, Int32s, Int64s
 from tidelog.spark.walk import Outputs
 
 Number = TypeVar("Number", np.uint8, np.int32)
 
-_FIRST_ROOM = 64 * KIB
+_FIRST_ROOM = 1 * MIB
+_GROWTH = 4
 _ROOM_MAX = 16 * MIB  # for the keys, values or headers of one record batch, unless one row has more
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 _COLUMNS = [
@@ -100,7 +101,7 @@ class Page:
         return self.row_count > 0 and bool(wanted[walk.KEY_BYTES :].max() > _ROOM_MAX)
 
     def grow(self, wanted: Int64s) -> None:
-        """Make room for what the walk said it wanted, and for as much again as there is."""
+        """Make room for what the walk said it wanted, and for a few times what there is."""
         old = self.outputs
         keys, values, headers, header_keys, header_values = wanted[walk.KEY_BYTES :].tolist()
         new = old._replace(keys=_grown(old.keys, keys), values=_grown(old.values, values))
@@ -166,7 +167,7 @@ def _bits(rows: int) -> Bytes:
 def _grown(old: NDArray[Number], size: int) -> NDArray[Number]:
     if size <= len(old):
         return old
-    new = np.zeros(max(size, min(2 * len(old), _ROOM_MAX)), old.dtype)
+    new = np.zeros(max(size, min(_GROWTH * len(old), _ROOM_MAX)), old.dtype)
     new[: len(old)] = old
     return new
 
