@@ -90,6 +90,7 @@ def value(number: int, part: int) -> bytes:
     return b"%d.%d" % (number, part) + b"." * 200
 
 
+@pytest.mark.soak
 def test_what_is_sent_while_the_broker_dies_is_there_once_and_in_order(mortal: Mortal) -> None:
     places = [TopicPartition("mortal", index) for index in range(PARTITIONS)]
     expected: dict[TopicPartition, list[bytes]] = {place: [] for place in places}
@@ -112,6 +113,7 @@ def test_what_is_sent_while_the_broker_dies_is_there_once_and_in_order(mortal: M
             assert sender.ends()[place] == (0, len(expected[place]))
 
 
+@pytest.mark.soak
 def test_a_range_is_read_over_the_broker_s_death(mortal: Mortal) -> None:
     place = TopicPartition("mortal", 0)
     count = 200
