@@ -122,6 +122,12 @@ def test_large_and_small_values_come_in_pages_of_bounded_size(codec: int) -> Non
     assert len(pages) < 12
 
 
+def test_many_headers_find_room() -> None:
+    headers = [(f"h{number}", None if number % 7 else b"v" * number) for number in range(150)]
+    log = [build_batch([(None, None, headers, 7)] * 50, base_offset=50 * number) for number in range(10)]
+    assert walked(columns_for(), b"".join(log)) == rows_of(log)
+
+
 def test_bytes_may_come_from_any_buffer() -> None:
     batch = build_batch([(b"k", b"v", (), 5)])
     for data in (bytes(batch), batch, memoryview(bytes(batch)), memoryview(batch).toreadonly()):

@@ -22,6 +22,7 @@ from tidelog.spark.walk import Outputs
 Number = TypeVar("Number", np.uint8, np.int32)
 
 _FIRST_ROOM = 1 * MIB
+_FIRST_HEADERS = 4_096
 _GROWTH = 4
 _ROOM_MAX = 16 * MIB  # for the keys, values or headers of one record batch, unless one row has more
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
@@ -51,6 +52,7 @@ class Pages:
         self.topics = pa.repeat(pa.scalar(topic, pa.string()), rows)
         self.partitions = pa.repeat(pa.scalar(partition, pa.int32()), rows)
         self.room = np.full(walk.ROOMS, _FIRST_ROOM, np.int64)
+        self.room[walk.HEADERS] = _FIRST_HEADERS
 
     def open(self) -> Page:
         return Page(self)

@@ -225,13 +225,14 @@ def _timestamp(attributes: int, base: int, maximum: int, delta: int) -> int:
 
 
 @part
-def _has_room(out: Outputs, wanted: Int64s, with_headers: bool) -> bool:
-    if wanted[KEY_BYTES] > out.keys.shape[0] or wanted[VALUE_BYTES] > out.values.shape[0]:
-        return False
-    return not with_headers or (
-        wanted[HEADERS] < out.header_key_ends.shape[0]
-        and wanted[HEADER_KEY_BYTES] <= out.header_keys.shape[0]
-        and wanted[HEADER_VALUE_BYTES] <= out.header_values.shape[0]
+def _has_header_room(out: Outputs, headers: int, key_bytes: int, value_bytes: int) -> bool:
+    """Whether the buffers can hold so many headers altogether."""
+    return bool(
+        headers < out.header_key_ends.shape[0]
+        and headers < out.header_value_ends.shape[0]
+        and headers < 8 * out.header_value_bits.shape[0]
+        and key_bytes <= out.header_keys.shape[0]
+        and value_bytes <= out.header_values.shape[0]
     )
 
 
@@ -278,19 +279,13 @@ def _walk_batch(
                 break
         if first_offset <= base_offset + next_delta < end_offset:
             next_key, next_value = key_end + max(key_size, 0), value_end + max(value_size, 0)
-            if (
-                next_key > out.keys.shape[0]
-                or next_value > out.values.shape[0]
-                or (
-                    with_headers
-                    and headers > 0
-                    and (
-                        count[HEADERS] + headers >= out.header_key_ends.shape[0]
-                        or count[HEADER_KEY_BYTES] + header_keys > out.header_keys.shape[0]
-                        or count[HEADER_VALUE_BYTES] + header_values > out.header_values.shape[0]
-                    )
-                )
-            ):
+            has_room = next_key <= out.keys.shape[0] and next_value <= out.values.shape[0]
+            if with_headers and headers > 0:
+                all_headers = count[HEADERS] + headers
+                all_keys = count[HEADER_KEY_BYTES] + header_keys
+                all_values = count[HEADER_VALUE_BYTES] + header_values
+                has_room = has_room and _has_header_room(out, all_headers, all_keys, all_values)
+            if not has_room:
                 status = NO_ROOM
                 wanted[KEY_BYTES] = next_key
                 wanted[VALUE_BYTES] = next_value
