@@ -19,6 +19,7 @@ from tests.spark.pipelines.test_lake import contents
 from tidelog.spark.pipelines.activity.flow import TABLES, load_day, streams
 from tidelog.spark.pipelines.activity.pages import PAGES
 from tidelog.spark.pipelines.activity.pairs import best
+from tidelog.spark.pipelines.activity.report import gather
 from tidelog.spark.pipelines.activity.topics import (
     ALSO_BOUGHT,
     ALSO_VIEWED,
@@ -31,6 +32,7 @@ from tidelog.spark.pipelines.activity.topics import (
 )
 from tidelog.spark.pipelines.lake import RecordsAreGone
 from tidelog.spark.pipelines.pipeline import Stream
+from tidelog.spark.pipelines.registry import PIPELINES
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 CLOSING = (
@@ -177,6 +179,23 @@ def test_sessions_over_midnight_are_in_the_lake_once_and_whole(
 
 def midnight_of(day: date) -> int:
     return (day - date(1970, 1, 1)) // timedelta(milliseconds=1)
+
+
+def test_a_report_is_drawn_from_the_lake(
+    spark: SparkSession, rows: list[Row], loaded: tuple[Path, list[dict[str, int]]], tmp_path: Path
+) -> None:
+    lake, _ = loaded
+    events, broken = oracle.read(rows)
+    results = gather(spark, str(lake))
+    assert (results.totals["events"], results.totals["dead_letters"]) == (len(events), len(broken))
+    assert results.hours["sessions"].sum() == len(oracle.sessions(events))
+    views = Counter(event.value["page"] for event in events if event.kind == "view")
+    first = min(views, key=lambda page: (-views[page], page))
+    assert (results.pages["page"].iloc[0], results.pages["views"].iloc[0]) == (first, views[first])
+    bought = oracle.best(oracle.bought(events), 3)
+    told = zip(results.bought["item"], results.bought["other"], results.bought["count"], strict=True)
+    assert all((other, count) in [pair[:2] for pair in bought[item]] for item, other, count in told)
+    assert PIPELINES["activity"].report(spark, str(lake), tmp_path).exists()
 
 
 def test_a_day_loaded_twice_has_the_same_content_in_every_table(

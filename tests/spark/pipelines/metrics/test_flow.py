@@ -16,8 +16,10 @@ from tests.spark.pipelines.metrics.test_aggregates import agree, collected
 from tests.spark.pipelines.test_lake import contents
 from tidelog.spark.pipelines.lake import RecordsAreGone
 from tidelog.spark.pipelines.metrics.flow import TABLES, load_day, streams
+from tidelog.spark.pipelines.metrics.report import SERIES_DRAWN, gather
 from tidelog.spark.pipelines.metrics.topics import AGGREGATES, DEAD_LETTERS, LATE
 from tidelog.spark.pipelines.pipeline import Stream
+from tidelog.spark.pipelines.registry import PIPELINES
 
 MONDAY, TUESDAY = date(2026, 3, 2), date(2026, 3, 3)
 CLOSING = b'{"name":"closing","tags":{},"value":1,"time":TIME}'
@@ -68,32 +70,55 @@ def test_late_and_unreadable_measurements_go_to_topics_and_are_counted_there(
     assert sum(one["late"] for one in told) == len(late) > 5
 
 
+@pytest.fixture(scope="module")
+def loaded(
+    spark: SparkSession, rows: list[Row], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[dict[str, int]]]:
+    """A lake with both days, and how many rows each load told."""
+    lake = tmp_path_factory.mktemp("lake")
+    return lake, [load_day(Topics(spark, rows), str(lake), day) for day in (MONDAY, TUESDAY)]
+
+
 def test_a_nightly_load_counts_late_ones_too_and_says_how_many(
-    spark: SparkSession, rows: list[Row], tmp_path: Path
+    spark: SparkSession, rows: list[Row], loaded: tuple[Path, list[dict[str, int]]]
 ) -> None:
-    loaded = [load_day(Topics(spark, rows), str(tmp_path), day) for day in (MONDAY, TUESDAY)]
+    lake, counts = loaded
     measured, broken = oracle.read(rows)
-    found = collected(spark.read.parquet(str(tmp_path / "metrics" / "aggregates")))
+    found = collected(spark.read.parquet(str(lake / "metrics" / "aggregates")))
     agree(found, oracle.windows(measured))
     assert sum(int(str(one["late"])) for one in found) == sum(one.late for one in measured)
-    assert sum(tables["dead-letters"] for tables in loaded) == len(broken)
-    offsets = spark.read.parquet(str(tmp_path / "metrics" / "loaded")).collect()
+    assert sum(tables["dead-letters"] for tables in counts) == len(broken)
+    offsets = spark.read.parquet(str(lake / "metrics" / "loaded")).collect()
     assert sum(row.rows for row in offsets) == len(measured)
 
 
-def test_a_day_of_metrics_loaded_twice_is_the_same_and_never_less(
-    spark: SparkSession, rows: list[Row], tmp_path: Path
+def test_a_report_is_drawn_from_the_lake(
+    spark: SparkSession, rows: list[Row], loaded: tuple[Path, list[dict[str, int]]], tmp_path: Path
 ) -> None:
-    tables = ("aggregates", "loaded", "dead-letters")
-    load_day(Topics(spark, rows), str(tmp_path), MONDAY)
-    before = {name: counts_of(tmp_path / "metrics" / name) for name in tables}
-    load_day(Topics(spark, rows), str(tmp_path), MONDAY)
-    assert {name: counts_of(tmp_path / "metrics" / name) for name in tables} == before
+    lake, _ = loaded
+    everything = gather(spark, str(lake))
+    assert len(everything.series) == SERIES_DRAWN
+    wanted = everything.series[-1]
+    one = gather(spark, str(lake), [wanted])
+    measured, _ = oracle.read(rows)
+    assert one.series == [wanted] and one.totals == everything.totals
+    assert one.totals["measurements"] == len(measured)
+    assert one.windows["count"].sum() == sum(each.series == wanted for each in measured)
+    assert PIPELINES["metrics"].report(spark, str(lake), tmp_path).exists()
+
+
+def test_a_day_of_metrics_loaded_twice_is_the_same_and_never_less(
+    spark: SparkSession, rows: list[Row], loaded: tuple[Path, list[dict[str, int]]]
+) -> None:
+    lake, counts = loaded
+    before = {name: counts_of(lake / "metrics" / name) for name in counts[0]}
+    assert load_day(Topics(spark, rows), str(lake), MONDAY) == counts[0]
+    assert {name: counts_of(lake / "metrics" / name) for name in counts[0]} == before
     with pytest.raises(RecordsAreGone):
-        load_day(Topics(spark, rows[300:]), str(tmp_path), MONDAY)
-    load_day(Topics(spark, rows[300:]), str(tmp_path), MONDAY, replace=True)
-    assert counts_of(tmp_path / "metrics" / "loaded") != before["loaded"]
-    assert set(tables) < set(TABLES)
+        load_day(Topics(spark, rows[300:]), str(lake), MONDAY)
+    load_day(Topics(spark, rows[300:]), str(lake), MONDAY, replace=True)
+    assert counts_of(lake / "metrics" / "loaded") != before["loaded"]
+    assert set(before) | {"live"} == set(TABLES)
 
 
 def counts_of(table: Path) -> list[object]:

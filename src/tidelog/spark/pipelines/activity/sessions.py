@@ -30,7 +30,7 @@ def sessions(events: DataFrame) -> DataFrame:
         F.max("time").alias("end"),
         *(F.count_if(F.col("kind") == kind).alias(name) for name, kind in COUNTED.items()),
         F.coalesce(F.sum("total"), F.lit(0)).alias("revenue"),
-        F.array_sort(F.collect_list(event)).alias("events"),
+        F.sort_array(F.collect_list(event)).alias("events"),
     )
     return gathered.select(
         "user",

@@ -32,6 +32,7 @@ NAMES = [b"http.request.ms", b"cpu.percent", b"queue.depth"]
 LEVELS = np.array([45.0, 30.0, 12.0])
 SWING = np.array([0.6, 1.0, 2.5])
 """How much the day moves each."""
+MOST = np.array([np.inf, 100.0, np.inf])
 NOISE = np.array([0.45, 0.12, 0.35])
 SHARES = np.array([0.6, 0.8])
 SERVICES = [b"shop", b"search", b"payment", b"mail"]
@@ -66,7 +67,9 @@ def measured(random: np.random.Generator, times_ms: Integers, name: Integers, le
     noise = np.exp(random.normal(0, 1, len(name)) * NOISE[name])
     values: Floats = LEVELS[name] * level * (1 + SWING[name] * day) * noise
     outlier = random.random(len(name)) < SHARE_OUTLIERS
-    return np.where(outlier, values * random.uniform(5, 20, len(name)), values)
+    far = np.where(outlier, values * random.uniform(5, 20, len(name)), values)
+    bounded: Floats = np.minimum(far, MOST[name])
+    return bounded
 
 
 def written(random: np.random.Generator, times_ms: Integers, levels: Floats, arrivals: Arrivals) -> Batch:
