@@ -71,7 +71,7 @@ class TidelogSource(spark.DataSource):
 
     def schema(self) -> StructType:
         has_headers = self.options.get("includeHeaders", "false").lower() == "true"
-        columns = StructType(COLUMNS.fields)
+        columns = StructType(list(COLUMNS.fields))  # `add` changes the list that it was given
         return columns.add("headers", ArrayType(HEADER)) if has_headers else columns
 
     def reader(self, schema: StructType) -> LogReader:
