@@ -81,11 +81,14 @@ def page(title: str, subtitle: str, facts: Sequence[tuple[str, str]], sections: 
 
 
 def section_html(section: Section) -> str:
-    drawn = (
-        f'<div aria-label="{escape(section.heading)}">{section.picture.svg}</div>' if section.picture else ""
-    )
+    drawn = named(section.picture) if section.picture else ""
     table = table_html(section.table) if section.table else ""
     return f"<section><h2>{escape(section.heading)}</h2><p>{escape(section.text)}</p>{drawn}{table}</section>"
+
+
+def named(picture: Picture) -> str:
+    """The drawing with a name for those who cannot see it."""
+    return picture.svg.replace('role="img"', f'role="img" aria-label="{escape(picture.title)}"', 1)
 
 
 def table_html(table: Table) -> str:
