@@ -337,6 +337,18 @@ def test_records_that_are_appended_and_rolled_while_they_are_read_are_found(tmp_
     assert offsets(rows_of(got + rest, PLACE, 0, 100, committed_only=False)) == list(range(100))
 
 
+def test_a_time_index_that_lacks_its_last_entries_hides_nothing(tmp_path: Path) -> None:
+    log = new_log(tmp_path, segment_bytes=1_024, index_interval_bytes=1)
+    for time in range(1_000, 1_040):
+        append(log, make_batch(1, timestamp=time))
+    assert len(log.segments) > 3
+    for base in log.bases:
+        index = tmp_path / str(PLACE) / f"{base:020d}.timeindex"
+        index.write_bytes(index.read_bytes()[:-24])
+    found = [offset_at(LogFolders([str(tmp_path)]), PLACE, time).offset for time in range(1_000, 1_041)]
+    assert found == [*range(40), -1]
+
+
 def test_aborts_are_known_before_their_index_is_written(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     append(log, make_batch(2, producer_id=1, transactional=True))
