@@ -4,8 +4,8 @@ A request for a group becomes a turn of its partition's coordinator. What the tu
 answers leave when that, and everything before it, is committed. Reads wait in the same way: they may reflect
 what was decided a moment ago.
 
-Commits come in crowds and do not depend on each other: those of one moment share a turn, and one append. It is
-carried out before anything else of its coordinator, and when the moment is over.
+Commits come in crowds and do not depend on each other: those of one moment share a turn, and one append.
+It is carried out before anything else of its coordinator, and when the moment is over.
 
 **Invariant:** nobody hears of a decision that a restart could undo.
 """

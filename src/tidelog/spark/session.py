@@ -43,6 +43,8 @@ PUSH_DOWN = {
 SETTINGS = PUSH_DOWN | {
     # Through TCP each Python task waits some 45 ms for an acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
+    # Workers are forked from a process that has the compiled loops loaded.
+    "spark.python.daemon.module": "tidelog.spark.daemon",
     # State that does not live on the heap; `transformWithState` takes no other.
     "spark.sql.streaming.stateStore.providerClass": f"{STREAMING}.state.RocksDBStateStoreProvider",
     # A record's timestamp is an instant; it reads the same on every machine.
