@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,6 +26,7 @@ from tidelog.spark.option_rows import (
     READ_ROWS,
     SELECTIONS,
     WRITE_ROWS,
+    Option,
 )
 from tidelog.spark.options import OptionError, ReadOptions, WriteOptions, option_table
 
@@ -476,3 +479,9 @@ def test_the_table_says_default_and_use() -> None:
     assert any(line.startswith("| `failOnDataLoss` | `true` | batch, streaming | Whether") for line in lines)
     assert any(line.startswith("| `maxOffsetsPerTrigger` |  | streaming | At most") for line in lines)
     assert any(line.startswith("| `endingOffsets` | `latest` | batch | `latest`, or") for line in lines)
+
+
+@pytest.mark.parametrize("options", [READ_ROWS, WRITE_ROWS])
+def test_the_page_about_spark_shows_the_rows(options: Sequence[Option[Any]]) -> None:
+    page = Path(__file__).parents[2] / "docs" / "spark.md"
+    assert option_table(options) in page.read_text()
