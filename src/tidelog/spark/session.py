@@ -103,7 +103,9 @@ def register(spark: SparkSession) -> None:
 def default_settings(*, is_local: bool) -> dict[str, str]:
     if not is_local:
         return dict(SETTINGS)
-    return SETTINGS | LOCAL_SETTINGS | {SOCKET_DIRECTORY: str(socket_directory())}
+    # Each is a task, and of a stateful stream also a RocksDB: 200, the default, is for a cluster.
+    shuffles = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 1)}
+    return SETTINGS | LOCAL_SETTINGS | shuffles | {SOCKET_DIRECTORY: str(socket_directory())}
 
 
 def without(settings: Mapping[str, str], taken: Mapping[str, str]) -> dict[str, str]:
