@@ -37,23 +37,24 @@ def cluster_of(properties: Mapping[str, str]) -> Cluster:
 def read_range(options: ReadOptions, wanted: RangeOf) -> Iterator[pa.RecordBatch]:
     from tidelog.spark.columns import Columns  # which loads the compiled loops: only where rows are read
 
-    columns = Columns(
-        wanted.topic,
-        wanted.partition,
-        wanted.start,
-        wanted.end,
-        include_headers=options.include_headers,
-        committed_only=options.read_committed,
-    )
     start: int | None = wanted.start
     while start is not None:
+        # One for each start: a broker sends whole batches, also what was deleted of them before that offset.
+        columns = Columns(
+            wanted.topic,
+            wanted.partition,
+            start,
+            wanted.end,
+            include_headers=options.include_headers,
+            committed_only=options.read_committed,
+        )
         try:
             for piece in _pieces(options, wanted, start):
                 yield from columns.add(piece.data, piece.start, piece.end, piece.aborted)
             start = None
         except (OffsetOutOfRange, TopicGone) as gone:
             start = _go_on_after(gone, options, wanted, columns.position)
-    yield from columns.finish()
+        yield from columns.finish()
 
 
 def place_of(options: ReadOptions) -> Cluster | LogFolders:
