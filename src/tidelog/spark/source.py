@@ -201,9 +201,10 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Everything before `start` is done with: that is told to the group as well."""
         begin = Positions.from_json_dict(start)
         if self._must_pin:
-            # Spark writes down where a query started only with its first batch: an empty one.
             self._must_pin = False
-            return begin.to_json_dict()
+            if begin == self._initial:
+                # Spark writes down where a query started only with its first batch: an empty one.
+                return begin.to_json_dict()
         self._tell(begin)
         now_ms = time.monotonic_ns() // 1_000_000
         taken = self._survey().advance(
@@ -224,6 +225,7 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._planned = self._survey().ends()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[spark.InputPartition]:
+        self._must_pin = False  # an end is written down already: the first batch is run again
         return _tasks(between(Positions.from_json_dict(start), Positions.from_json_dict(end)))
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
