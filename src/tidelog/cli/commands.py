@@ -15,7 +15,7 @@ import typer
 from confluent_kafka import KafkaException
 from typer.core import TyperGroup
 
-from tidelog.cli import broker, config, demo, group, log, topic
+from tidelog.cli import broker, config, demo, group, log, pipeline, topic
 from tidelog.cli.completion import COMPLETE_VARIABLE, PROGRAM, completion, init_completion
 from tidelog.cli.consume import consume
 from tidelog.cli.failure import BadWord, Failure, report
@@ -24,7 +24,19 @@ from tidelog.cli.produce import produce
 from tidelog.cli.serve import SUMMARY as SERVE_SUMMARY
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-_ORDER = ("serve", "topic", "produce", "consume", "group", "config", "broker", "log", "demo", "completion")
+_ORDER = (
+    "serve",
+    "topic",
+    "produce",
+    "consume",
+    "group",
+    "config",
+    "broker",
+    "log",
+    "pipeline",
+    "demo",
+    "completion",
+)
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
@@ -56,6 +68,8 @@ app.add_typer(group.app, name="group")
 app.add_typer(config.app, name="config")
 app.add_typer(broker.app, name="broker")
 app.add_typer(log.app, name="log")
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(demo.app, name="demo")
 app.command(
     epilog=examples(
         "tidelog produce orders lines.txt",
@@ -70,7 +84,6 @@ app.command(
         "tidelog consume orders --partition 0 --count 5 --format json",
     )
 )(consume)
-app.command(epilog=examples("tidelog demo", "tidelog demo --records 100000 --kills 5"))(demo.demo)
 app.command(
     epilog=examples(
         "source <(tidelog completion bash)",

@@ -1,238 +1,365 @@
-"""`tidelog demo`: kill a broker again and again under load, and count what is left.
+"""`tidelog demo`: from clicks to a report, with the broker killed in the middle.
 
-A producer that wants every record acknowledged (acks=all, idempotent) sends a stream of numbered
-records; the broker is killed with SIGKILL in mid-stream and started again on the same directory. Then
-everything is read back and compared with what was acknowledged.
+A web shop and its machines are made up from a seed. Half of their day is in the topics when two Spark
+pipelines start; the other half is sent while they run, and in the middle of that the broker is killed with
+SIGKILL and started again. In the end every table is compared with what plain Python makes of the records
+that were sent. `tidelog demo kills` is the same idea without Spark: see `demo_kills`.
+
+Records are sent in the order in which they arrive, some minutes of the day at a time, each portion
+acknowledged before the next: no partition is ever further ahead than a stream tolerates.
+
+**Invariant:** however it ends, no process is left behind, and nothing but the report unless `--dir` is given.
 """
 
 from __future__ import annotations
 
+import shutil
+import signal
 import tempfile
 import time
-from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from tidelog.cli.connection import ANSWER_TIMEOUT_S
-from tidelog.cli.failure import Failure
-from tidelog.cli.options import TableFormat, TableOrJson
+from tidelog.cli.demo_check import Finding, checked
+from tidelog.cli.demo_kills import kills
+from tidelog.cli.demo_truth import Sent
+from tidelog.cli.failure import BadWord, Failure
+from tidelog.cli.options import TableFormat, TableOrJson, examples
+from tidelog.cli.pipeline_options import SPARK_LOG, find, session
+from tidelog.cli.pipeline_topics import Sending, last_whole_day, require_topics
 from tidelog.cli.screen import console, print_json, print_table
 from tidelog.testing.process import BrokerDidNotStart, BrokerProcess
 
-TOPIC = "demo"
-PARTITIONS = 3
-RECORD_SIZE = 100
-SEND_SLICE = 2_000  # records between two looks at the progress
-SILENCE_S_MAX = 30.0  # nothing new from the broker for so long: give up
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.pipelines.generated import Record
+    from tidelog.spark.pipelines.runner import Place, Run
+
+PIPELINES = ("activity", "metrics")
+REPORT_FOLDER = Path("tidelog-demo")
+OPENS_AT, OPEN_HOURS = 5, 16  # so that every session of the day ends on it
+PEOPLE, HOSTS = 400, 12
+PORTION_MS = 2 * 60_000
+SECOND_HALF_SECONDS = 25.0
+DEAD_SECONDS = 1.0
+LOOK_SECONDS = 1.0
+
+app = typer.Typer(help="Run the whole thing: broker, pipelines, a kill in the middle, a check, a report.")
+app.command("kills", epilog=examples("tidelog demo kills", "tidelog demo kills --records 100000 --kills 5"))(
+    kills
+)
 
 
+@app.callback(
+    invoke_without_command=True,
+    epilog=examples("tidelog demo", "tidelog demo --events 200000 --dir ./everything", "tidelog demo kills"),
+)
 def demo(
-    records: Annotated[int, typer.Option(min=1_000, help="How many to send.")] = 600_000,
-    kills: Annotated[int, typer.Option(min=0, help="How often the broker is killed.")] = 3,
+    context: typer.Context,
+    events: Annotated[int, typer.Option(min=1_000, help="Of each pipeline.")] = 50_000,
+    seed: Annotated[int, typer.Option(min=0, help="The same gives the same day.")] = 1,
+    directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--dir",
+            file_okay=False,
+            help="Keep everything here: logs, lake, checkpoints, report.",
+            show_default=f"only the report stays, in ./{REPORT_FOLDER}",
+        ),
+    ] = None,
+    timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Give up after so long.")] = 900.0,
     format: TableOrJson = TableFormat.TABLE,
 ) -> int:
-    """Kill a broker under load and show that nothing acknowledged is missing."""
-    is_quiet = format is TableFormat.JSON
-    with tempfile.TemporaryDirectory(prefix="tidelog-demo-") as directory, _progress(is_quiet) as progress:
-        say = progress.console.print
-        settings = {"log.segment.bytes": str(8 * 1024 * 1024)}
-        try:
-            with BrokerProcess(directory, settings) as broker:
-                say(f"broker started in {broker.start_seconds:.2f} s at {broker.bootstrap_servers}")
-                ledger = _produce(broker, progress, records, kills)
-                tally = _read_back(broker, progress, ledger)
-        except BrokerDidNotStart as error:
-            raise Failure(f"the broker did not start: {error}") from None
-    facts = ledger.facts(tally)
+    """Run two pipelines over a made-up day, kill the broker in the middle, and check every table."""
+    if context.invoked_subcommand is not None:
+        return 0
+    if directory is not None and directory.exists() and any(directory.iterdir()):
+        raise BadWord(f"--dir {directory}: not empty; the demo begins from nothing")
+    for name in PIPELINES:
+        find(name)
+    began = time.monotonic()
+    with _at_most(timeout), _working_directory(directory) as work:
+        report = directory / "report" if directory else REPORT_FOLDER
+        outcome = Demo(work, report, seed, events, is_quiet=format is TableFormat.JSON).run()
+    outcome.seconds = time.monotonic() - began
     if format is TableFormat.JSON:
-        print_json(facts)
+        print_json(outcome.facts())
     else:
-        _print_facts(facts)
-    return 0 if tally.missing_count == 0 and tally.duplicated_count == 0 else 1
+        outcome.tell()
+    return 0 if outcome.is_well else 1
 
 
-class Ledger:
-    """What the broker acknowledged: for each record, its partition and its offset."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.partition_of = array("h", [-1]) * count
-        self.offset_of = array("q", [-1]) * count
-        self.acknowledged_count = 0
-        self.failure: KafkaError | None = None
-        self.restart_seconds: list[float] = []
-        self.seconds = 0.0
-
-    def on_delivery(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self.failure = error
-            return
-        number = _number_in(message)
-        self.partition_of[number] = message.partition() or 0
-        self.offset_of[number] = message.offset() or 0
-        self.acknowledged_count += 1
-
-    def facts(self, tally: Tally) -> dict[str, int | float]:
-        return {
-            "records_acknowledged": self.acknowledged_count,
-            "kills": len(self.restart_seconds),
-            "slowest_restart_seconds": round(max(self.restart_seconds, default=0.0), 3),
-            "acknowledged_but_missing": tally.missing_count,
-            "duplicated": tally.duplicated_count,
-            "records_per_second": round(self.acknowledged_count / self.seconds),
-        }
-
-
-def _print_facts(facts: dict[str, int | float]) -> None:
-    rows = [
-        ("records acknowledged", f"{facts['records_acknowledged']:,}"),
-        ("kills (SIGKILL)", str(facts["kills"])),
-        ("slowest restart", f"{facts['slowest_restart_seconds']:.2f} s" if facts["kills"] else "none"),
-        ("acknowledged but missing", f"{facts['acknowledged_but_missing']:,}"),
-        ("duplicated", f"{facts['duplicated']:,}"),
-        ("throughput, kills included", f"{facts['records_per_second']:,} records/s"),
-    ]
-    print_table(("", ""), rows)
-    is_well = facts["acknowledged_but_missing"] == 0
-    verdict = "nothing acknowledged is missing" if is_well else "RECORDS WERE LOST"
-    console().print(f"[bold]{verdict}[/bold]")
-
-
-class Tally:
-    """What was read back, compared with the ledger."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-        self._seen = bytearray(ledger.count)
-        self.read_count = 0
-        self.duplicated_count = 0
-        self._found_count = 0
+@dataclass
+class Outcome:
+    findings: list[Finding]
+    pages: list[Path]
+    pictures: list[Path]
+    killed_after: int
+    restart_seconds: float
+    seconds: float = 0.0
 
     @property
-    def missing_count(self) -> int:
-        return self._ledger.acknowledged_count - self._found_count
+    def is_well(self) -> bool:
+        return all(finding.is_well for finding in self.findings)
 
-    def add(self, message: Message) -> None:
-        """A record counts as found only at the very place that was acknowledged."""
-        self.read_count += 1
-        number = _number_in(message)
-        if self._seen[number]:
-            self.duplicated_count += 1
-            return
-        self._seen[number] = 1
-        place = (self._ledger.partition_of[number], self._ledger.offset_of[number])
-        if place == (message.partition(), message.offset()):
-            self._found_count += 1
-
-
-def _produce(broker: BrokerProcess, progress: Progress, count: int, kills: int) -> Ledger:
-    ledger = Ledger(count)
-    stretch = count // (kills + 1)
-    kill_at = [stretch * place for place in range(1, kills + 1)]
-    producer = _open_producer(broker)
-    task = progress.add_task("produce", total=count)
-    started = last_change = time.monotonic()
-    sent = acknowledged = 0
-    while ledger.acknowledged_count < count:
-        # Never so far ahead that a kill would find nothing left to send.
-        end = kill_at[0] + stretch // 2 if kill_at else count
-        sent = _send_slice(producer, ledger, sent, end)
-        producer.poll(0.05 if sent == end else 0)
-        if ledger.acknowledged_count != acknowledged:
-            acknowledged, last_change = ledger.acknowledged_count, time.monotonic()
-            progress.update(task, completed=acknowledged)
-        if kill_at and acknowledged >= kill_at[0]:
-            kill_at.pop(0)
-            ledger.restart_seconds.append(_kill_and_restart(broker, progress, acknowledged))
-        if ledger.failure is not None or time.monotonic() - last_change > SILENCE_S_MAX:
-            raise Failure(f"the producer gave up: {ledger.failure or 'no acknowledgement for a long time'}")
-    ledger.seconds = time.monotonic() - started
-    return ledger
-
-
-def _send_slice(producer: Producer, ledger: Ledger, sent: int, end: int) -> int:
-    """Queue the next records, as many as fit; the number of the next one to send."""
-    slice_end = min(sent + SEND_SLICE, end)
-    for number in range(sent, slice_end):
-        try:
-            producer.produce(TOPIC, f"{number:0{RECORD_SIZE}d}", on_delivery=ledger.on_delivery)
-        except BufferError:
-            producer.poll(0.05)
-            return number
-    return max(sent, slice_end)
-
-
-def _kill_and_restart(broker: BrokerProcess, progress: Progress, acknowledged: int) -> float:
-    started = time.monotonic()
-    broker.kill()
-    broker.start()
-    seconds = time.monotonic() - started
-    progress.console.print(
-        f"killed after {acknowledged:,} acknowledged records; serving again after {seconds:.2f} s"
-    )
-    return seconds
-
-
-def _open_producer(broker: BrokerProcess) -> Producer:
-    settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
-    admin = AdminClient(settings)
-    made = admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)], request_timeout=ANSWER_TIMEOUT_S)
-    made[TOPIC].result()
-    quick = {
-        "reconnect.backoff.ms": 50,
-        "reconnect.backoff.max.ms": 500,
-        "retry.backoff.ms": 50,
-        "linger.ms": 5,
-    }
-    return Producer(settings | quick | {"acks": "all", "enable.idempotence": True})
-
-
-def _read_back(broker: BrokerProcess, progress: Progress, ledger: Ledger) -> Tally:
-    """Everything in the topic, to the ends that it had when reading began."""
-    tally = Tally(ledger)
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "group.id": TOPIC,
-            "enable.auto.commit": False,
-            "log_level": 0,
+    def facts(self) -> dict[str, Any]:
+        return {
+            "is_complete": self.is_well,
+            "killed_after": self.killed_after,
+            "restart_seconds": round(self.restart_seconds, 3),
+            "seconds": round(self.seconds, 1),
+            "checks": [asdict(finding) | {"is_well": finding.is_well} for finding in self.findings],
+            "reports": [str(path) for path in self.pages],
+            "pictures": [str(path) for path in self.pictures],
         }
-    )
-    ends = {}
-    for number in range(PARTITIONS):
-        low, ends[number] = consumer.get_watermark_offsets(
-            TopicPartition(TOPIC, number), timeout=ANSWER_TIMEOUT_S
+
+    def tell(self) -> None:
+        rows = [
+            (
+                finding.what,
+                number(finding.expected),
+                number(finding.found),
+                f"{finding.doubled:,}" if finding.doubled else "",
+                "ok" if finding.is_well else "WRONG",
+            )
+            for finding in self.findings
+        ]
+        print_table(("", "sent", "found", "doubled", ""), rows)
+        verdict = "nothing is missing, no table has a row twice" if self.is_well else "THE RESULTS ARE WRONG"
+        console().print(f"[bold]{verdict}[/bold] ({self.seconds:.0f} s)")
+        for page in self.pages:
+            print(f"report: {page}")
+        for picture in self.pictures:
+            print(f"plot:   {picture}")
+
+
+def number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+
+
+class Demo:
+    """One demonstration, from nothing to the report."""
+
+    def __init__(self, work: Path, report: Path, seed: int, events: int, *, is_quiet: bool) -> None:
+        self._work = work
+        self._report = report
+        self._is_quiet = is_quiet
+        self._day = last_whole_day().date()
+        opens = datetime(self._day.year, self._day.month, self._day.day, OPENS_AT, tzinfo=UTC)
+        self._records = {
+            name: list(find(name).generate(seed, people, events, opens, timedelta(hours=OPEN_HOURS)))
+            for name, people in zip(PIPELINES, (PEOPLE, HOSTS), strict=True)
+        }
+
+    def run(self) -> Outcome:
+        with _progress(self._is_quiet) as progress:
+            self._show = Shown(progress)
+            try:
+                with BrokerProcess(self._work / "broker") as broker:
+                    return self._with_broker(broker)
+            except BrokerDidNotStart as error:
+                raise Failure(f"the broker did not start: {error}") from None
+
+    def _with_broker(self, broker: BrokerProcess) -> Outcome:
+        say = self._show.say
+        say(f"broker started in {broker.start_seconds:.2f} s at {broker.bootstrap_servers}")
+        for name in PIPELINES:
+            require_topics(find(name), broker.bootstrap_servers, may_create=True, partitions=2)
+        everything = sorted(
+            (record for records in self._records.values() for record in records), key=lambda record: record[3]
         )
-        assert low == 0, "nothing was deleted"
-    consumer.assign([TopicPartition(TOPIC, number, 0) for number in ends])
-    task: TaskID = progress.add_task("read back", total=sum(ends.values()))
-    last_change = time.monotonic()
-    while tally.read_count < sum(ends.values()) and time.monotonic() - last_change < SILENCE_S_MAX:
-        for message in consumer.consume(SEND_SLICE, 0.2):
-            if message.error() is None:
-                tally.add(message)
-                last_change = time.monotonic()
-        progress.update(task, completed=tally.read_count)
-    consumer.close()
-    return tally
+        halves = everything[: len(everything) // 2], everything[len(everything) // 2 :]
+        producer = Production(broker, Sending(broker.bootstrap_servers), self._show, len(everything))
+        producer.send(halves[0])
+        say(f"sent the first half of the day: {len(halves[0]):,} records")
+        with session(
+            "tidelog demo", "local[2]", {"spark.driver.memory": "1g"}, self._work / SPARK_LOG
+        ) as spark:
+            say("Spark started")
+            place = self._place(broker)
+            self._stream(spark, place, producer, halves[1])
+            self._load(spark, place)
+            pages = [find(name).report(spark, place.lake, self._report) for name in PIPELINES]
+            sent = [Sent.of(self._records[name]) for name in PIPELINES]
+            say("comparing")
+            findings = list(checked(spark, place, *sent))
+        pictures = sorted(path for name in PIPELINES for path in self._report.glob(f"{name}-*.png"))
+        return Outcome(findings, pages, pictures, producer.killed_after, producer.restart_seconds)
+
+    def _place(self, broker: BrokerProcess) -> Place:
+        from tidelog.spark.pipelines.runner import Place
+
+        return Place(broker.bootstrap_servers, str(self._work.resolve()))
+
+    def _stream(
+        self, spark: SparkSession, place: Place, producer: Production, records: Sequence[Record]
+    ) -> None:
+        """Both pipelines, while the rest is sent, to the end of it."""
+        from tidelog.spark.pipelines.runner import Run
+
+        runs = {name: Run(spark, find(name), place, is_once=False) for name in PIPELINES}
+        try:
+            for name, run in runs.items():
+                count = sum(1 for _ in run.start())
+                self._show.say(f"pipeline {name}: {count} streaming queries run")
+            producer.send(records, runs, pace_seconds=SECOND_HALF_SECONDS)
+            self._show.say("all sent; the queries finish")
+            for name, run in runs.items():
+                self._finish(name, run, runs)
+        finally:
+            for run in runs.values():
+                run.stop()
+
+    def _finish(self, name: str, run: Run, runs: dict[str, Run]) -> None:
+        while any(query.lag != 0 for query in self._show.look(runs)[name]):
+            time.sleep(LOOK_SECONDS)
+        run.settle()
+        self._show.look(runs)
+        rows = sum(query.rows for query in run.look())
+        self._show.say(f"pipeline {name}: {rows:,} rows read, nothing left")
+
+    def _load(self, spark: SparkSession, place: Place) -> None:
+        from tidelog.spark.pipelines.runner import load_day
+
+        for name in PIPELINES:
+            rows = load_day(spark, find(name), place, self._day)
+            self._show.say(
+                f"pipeline {name}: {self._day} loaded, {sum(rows.values()):,} rows in {len(rows)} tables"
+            )
 
 
-def _number_in(message: Message) -> int:
-    return int(message.value() or b"-1")
+@dataclass
+class Production:
+    """Sends the day, and kills the broker in the middle of the second half."""
+
+    broker: BrokerProcess
+    sending: Sending
+    show: Shown
+    total: int
+    killed_after: int = 0
+    restart_seconds: float = 0.0
+
+    def send(
+        self, records: Sequence[Record], runs: dict[str, Run] | None = None, pace_seconds: float = 0.0
+    ) -> None:
+        portions = list(in_portions(records))
+        looked = time.monotonic()
+        for index, portion in enumerate(portions):
+            self.sending.send(portion)
+            if runs and index == len(portions) // 2:
+                self._kill()
+            self.sending.flush()
+            self.show.sent(self.sending.acknowledged, self.total)
+            time.sleep(pace_seconds / len(portions))
+            if runs and time.monotonic() - looked >= LOOK_SECONDS:
+                looked = time.monotonic()
+                self.show.look(runs)
+
+    def _kill(self) -> None:
+        """With records under way to it."""
+        self.killed_after = self.sending.acknowledged
+        self.broker.kill()
+        time.sleep(DEAD_SECONDS)
+        started = time.monotonic()
+        self.broker.start()
+        self.restart_seconds = time.monotonic() - started
+        self.show.say(
+            f"broker killed (SIGKILL) after {self.killed_after:,} records; "
+            f"{DEAD_SECONDS:.0f} s later started again in {self.restart_seconds:.2f} s"
+        )
+
+
+def in_portions(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """Records that arrive within some minutes of one another."""
+    portion: list[Record] = []
+    for record in records:
+        if portion and record[3] - portion[0][3] >= PORTION_MS:
+            yield portion
+            portion = []
+        portion.append(record)
+    if portion:
+        yield portion
+
+
+@dataclass
+class Shown:
+    """What a person sees: lines that stay, and bars where there is a terminal."""
+
+    progress: Progress
+    tasks: dict[str, TaskID] = field(default_factory=dict)
+
+    def say(self, words: str) -> None:
+        self.progress.console.print(words, markup=False)
+
+    def sent(self, count: int, total: int) -> None:
+        self._bar("sent", count, total, "")
+
+    def look(self, runs: dict[str, Run]) -> dict[str, Any]:
+        """Where the queries of all runs are; fails if one has failed."""
+        found = {}
+        for name, run in runs.items():
+            if failure := run.failure:
+                raise Failure(f"pipeline {name}: {failure}")
+            found[name] = queries = run.look()
+            rows, lag = sum(query.rows for query in queries), sum(query.lag or 0 for query in queries)
+            speed = sum(query.rows_per_second for query in queries)
+            self._bar(name, rows, rows + lag, f"{speed:,.0f} rows/s, lag {lag:,}")
+        return found
+
+    def _bar(self, name: str, done: int, total: int, words: str) -> None:
+        if name not in self.tasks:
+            self.tasks[name] = self.progress.add_task(name, words="")
+        self.progress.update(self.tasks[name], completed=done, total=max(total, 1), words=words)
 
 
 @contextmanager
 def _progress(is_quiet: bool) -> Iterator[Progress]:
-    """A bar for a terminal; elsewhere only the lines that are said, or not even those."""
     out = console()
     out.quiet = is_quiet
-    columns = (TextColumn("{task.description:<9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=out, disable=not out.is_terminal) as progress:
+    columns = (
+        TextColumn("{task.description:<9}"),
+        BarColumn(),
+        TextColumn("{task.completed:>10,.0f}"),
+        TextColumn("{task.fields[words]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=out, disable=not out.is_terminal, transient=True) as progress:
         yield progress
+
+
+@contextmanager
+def _working_directory(directory: Path | None) -> Iterator[Path]:
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        yield directory
+        return
+    made = Path(tempfile.mkdtemp(prefix="tidelog-demo-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def _at_most(seconds: float) -> Iterator[None]:
+    """Whatever hangs, it does not hang for ever."""
+
+    def give_up(number: int, frame: FrameType | None) -> None:
+        raise Failure(f"not done after {seconds:.0f} s; on a slow machine give it more with --timeout")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -18,11 +18,12 @@ from __future__ import annotations
 import json
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
 from tidelog.client.cluster import LATEST, Cluster
@@ -30,7 +31,7 @@ from tidelog.client.errors import ClientError, TopicPartition
 from tidelog.spark.pipelines.failures import explained
 from tidelog.spark.pipelines.generated import millis
 from tidelog.spark.pipelines.lake import RecordsAreGone
-from tidelog.spark.pipelines.pipeline import Destination, Pipeline, start
+from tidelog.spark.pipelines.pipeline import Destination, Pipeline, Stream, start
 from tidelog.spark.pipelines.status import QueryStatus
 
 if TYPE_CHECKING:
@@ -41,7 +42,15 @@ FORMAT = "tidelog"
 LOOK_TIMEOUT_MS = 2_000
 RATE_SECONDS = 10.0
 """Rows a second are told over so long."""
-SETTINGS = {"spark.sql.streaming.stopTimeout": "30s"}
+START_SECONDS_MAX = 120.0
+RESTARTS_MAX = 20
+NAP_SECONDS = 0.05
+TOO_SLOW = "Python worker failed to connect back"
+SETTINGS = {
+    "spark.sql.streaming.stopTimeout": "30s",
+    # What fails is told in one line by whoever runs it.
+    "spark.log.level": "OFF",
+}
 LOCAL_SETTINGS = {
     # The default of 200 is for clusters; each is a state store with files of its own.
     "spark.sql.shuffle.partitions": "2",
@@ -105,11 +114,21 @@ class Run:
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, place: Place, *, is_once: bool) -> None:
         streams = pipeline.streams(Topics(spark, place, is_stream=True), place.lake)
-        self._queries = [Watched(start(stream, place.destination, is_once)) for stream in streams]
+        self._waiting = [Watched(stream, place.destination, is_once=is_once) for stream in streams]
+        self._queries: list[Watched] = []
         self._ends = Ends(place.properties, pipeline.topics_in)
+
+    def start(self) -> Iterator[str]:
+        """One query after the other; gives the name of each when it runs."""
+        for query in self._waiting:
+            self._queries.append(query)
+            query.start()
+            yield query.name
 
     def look(self) -> list[QueryStatus]:
         """Where every query is, at this moment."""
+        for query in self._queries:
+            query.mend()
         ends = self._ends.ask()
         return [query.look(ends) for query in self._queries]
 
@@ -122,11 +141,20 @@ class Run:
         """The first failure of a query in one line; empty as long as all is well."""
         return next((error for query in self._queries if (error := query.failure)), "")
 
+    def settle(self) -> None:
+        """Wait until all that is there now is done with, windows that are over included, or one failed."""
+        for query in self._queries:
+            query.settle()
+
     def stop(self) -> None:
         """Stop what runs; each query goes on from there next time."""
         for query in self._queries:
             query.stop()
         self._ends.close()
+
+
+def is_initialising(query: StreamingQuery) -> bool:
+    return str(query.status["message"]).startswith("Initializing")
 
 
 class Ends:
@@ -155,28 +183,67 @@ class Ends:
 
 
 class Watched:
-    """A query, and what it has done since it was first looked at."""
+    """A query, and what it has done since it was started.
 
-    def __init__(self, query: StreamingQuery) -> None:
-        self._query = query
+    Spark gives a Python process of a source or a sink ten seconds to come up, and fails the query if it does
+    not. On a machine that is busy that may happen at any time; such a query goes on from its checkpoint.
+    """
+
+    def __init__(self, stream: Stream, to: Destination, *, is_once: bool) -> None:
+        self.name = stream.name
+        self._stream = stream
+        self._to = to
+        self._is_once = is_once
+        self._query: StreamingQuery | None = None
+        self._restarts = 0
         self._done = 0
         self._first: int | None = None
         self._samples: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=1_000)
 
+    def start(self) -> None:
+        """Returns when its source is there: so others that start later do not slow it down."""
+        self._query = start(self._stream, self._to, self._is_once)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while self._query.isActive and is_initialising(self._query) and time.monotonic() < deadline:
+            time.sleep(NAP_SECONDS)
+        self.mend()
+
+    def mend(self) -> None:
+        """Start it again if nothing but slowness ended it."""
+        if self._is_mendable():
+            self._restarts += 1
+            self.start()
+
     @property
     def is_active(self) -> bool:
-        return bool(self._query.isActive)
+        return self._query is not None and (bool(self._query.isActive) or self._is_mendable())
+
+    def _is_mendable(self) -> bool:
+        return TOO_SLOW in self._error() and self._restarts < RESTARTS_MAX
 
     @property
     def failure(self) -> str:
-        error = self._query.exception()
-        return f"query {self._query.name}: {explained(str(error))}" if error is not None else ""
+        error = self._error()
+        return f"query {self.name}: {explained(error)}" if error and not self._is_mendable() else ""
+
+    def _error(self) -> str:
+        error = self._query.exception() if self._query is not None else None
+        return "" if error is None else str(error)
+
+    def settle(self) -> None:
+        while self._query is not None and not self.failure:
+            try:
+                self._query.processAllAvailable()
+                return
+            except PySparkException:
+                self.mend()
 
     def stop(self) -> None:
-        self._query.stop()
+        if self._query is not None:
+            self._query.stop()
 
     def look(self, ends: Mapping[TopicPartition, int]) -> QueryStatus:
-        told = self._query.lastProgress
+        told = self._query.lastProgress if self._query is not None else None
         progress: dict[str, Any] = json.loads(told.json) if told is not None else {}
         sources = progress.get("sources", [])
         done = [positions_in(source.get("endOffset")) for source in sources]
@@ -187,11 +254,12 @@ class Watched:
             for partition, offset in each.items()
         ]
         return QueryStatus(
-            name=str(self._query.name),
+            name=self.name,
             is_active=self.is_active,
             rows=self._done,
             rows_per_second=self._rate(),
             lag=sum(lags) if lags else None,
+            restarts=self._restarts,
             batch=progress.get("batchId"),
             batch_ms=millis(datetime.fromisoformat(progress["timestamp"])) if progress else None,
             error=self.failure,

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+LOCK_ATTEMPTS = 3
+LOCK_PAUSE_S = 0.02  # whoever looks whether a run lives holds the lock for a moment
 RUNNING, STOPPED, FAILED, KILLED = "running", "stopped", "failed", "killed"
 
 
@@ -30,6 +32,8 @@ class QueryStatus:
     rows: int
     rows_per_second: float
     lag: int | None
+    restarts: int
+    """How often it was started again because Spark found a Python process too slow."""
     batch: int | None
     batch_ms: int | None
     error: str
@@ -46,6 +50,8 @@ class RunStatus:
     bootstrap_servers: str
     started_ms: int
     updated_ms: int
+    doing: str = "streams"
+    """Or the day that is being loaded."""
     error: str = ""
     queries: tuple[QueryStatus, ...] = field(default=())
 
@@ -69,7 +75,7 @@ class StatusFile:
         self._folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            if not locked(descriptor):
+            if not any(locked(descriptor) for _ in range(LOCK_ATTEMPTS)):
                 other = self.read()
                 who = f"process {other.pid} on {other.host}" if other else "another process"
                 raise AlreadyRuns(f"pipeline {self._pipeline} is already run in this directory by {who}")
@@ -108,6 +114,7 @@ def locked(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        time.sleep(LOCK_PAUSE_S)
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""`tidelog demo`, smaller than by default."""
+"""`tidelog demo kills`, smaller than by default."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka import Message
 
 from tests.cli.conftest import Tidelog
-from tidelog.cli.demo import Ledger, Tally
+from tidelog.cli.demo_kills import Ledger, Tally
 
 
 def test_the_demo_survives_its_kills_and_says_so(offline: Tidelog) -> None:
-    shown = offline("demo", "--records", "30000", "--kills", "2")
+    shown = offline("demo", "kills", "--records", "30000", "--kills", "2")
     assert shown.exit_code == 0, shown.out + shown.error
     counts = dict(
         re.split(r"\s{2,}", line.strip(), maxsplit=1) for line in shown.lines if "  " in line.strip()
@@ -25,7 +25,7 @@ def test_the_demo_survives_its_kills_and_says_so(offline: Tidelog) -> None:
 
 
 def test_as_json_the_demo_prints_its_facts_and_nothing_else(offline: Tidelog) -> None:
-    facts = json.loads(offline("demo", "--records", "2000", "--kills", "0", "--format", "json").out)
+    facts = json.loads(offline("demo", "kills", "--records", "2000", "--kills", "0", "--format", "json").out)
     assert (facts["records_acknowledged"], facts["acknowledged_but_missing"], facts["kills"]) == (2000, 0, 0)
 
 

@@ -1,0 +1,143 @@
+"""What the commands of pipelines share: their options, and the way to Spark if it is there.
+
+**Invariant:** nothing of Spark is imported before a command asks for it; without it, one line says what to
+install.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidelog.cli.failure import BadWord, Failure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidelog.spark.pipelines.pipeline import Pipeline
+
+PACKAGES = ("pyspark", "pyarrow", "pandas", "numba", "matplotlib")
+STDERR = 2
+SPARK_LOG = "spark.log"
+DEFAULT_DIRECTORY = Path("tidelog-pipelines")
+
+
+def complete_pipeline(incomplete: str) -> list[str]:
+    try:
+        return [name for name in registry() if name.startswith(incomplete)]
+    except Failure:
+        return []
+
+
+PipelineName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Name of a pipeline; 'list' has them.",
+        show_default=False,
+        autocompletion=complete_pipeline,
+    ),
+]
+Directory = Annotated[
+    Path,
+    typer.Option(
+        "--dir",
+        file_okay=False,
+        help="Holds the lake, the checkpoints and the status; on a cluster all nodes must see it.",
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL", help="Where Spark runs: local[2], spark://host:7077, …", show_default="all cores here"
+    ),
+]
+SomeOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        metavar="NAME=VALUE",
+        help="An option of source and sink (kafka.…) or of Spark (spark.…); may be repeated.",
+        show_default=False,
+    ),
+]
+
+
+def registry() -> Mapping[str, Pipeline]:
+    """All pipelines; fails in one line where Spark is not installed."""
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Failure(f"pipelines need Spark ({', '.join(missing)} missing): pip install 'tidelog[spark]'")
+    from tidelog.spark.pipelines.registry import PIPELINES
+
+    return PIPELINES
+
+
+def find(name: str) -> Pipeline:
+    pipelines = registry()
+    if name not in pipelines:
+        raise BadWord(f"no pipeline {name!r}; there are {', '.join(pipelines)}")
+    return pipelines[name]
+
+
+def split(words: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Options of the source and the sink, and settings of Spark."""
+    pairs = {}
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not separator or not name:
+            raise BadWord(f"-o {word}: not an option; write -o name=value")
+        pairs[name] = value
+    spark = {name: value for name, value in pairs.items() if name.startswith("spark.")}
+    return {name: value for name, value in pairs.items() if name not in spark}, spark
+
+
+@contextmanager
+def session(
+    app_name: str, master: str | None, settings: Mapping[str, str], log: Path
+) -> Iterator[SparkSession]:
+    """A Spark session that ends with the block. What Spark and its workers write on stderr goes to `log`."""
+    from pyspark.errors import PySparkException
+
+    from tidelog.spark import session as open_session
+    from tidelog.spark.java import JavaMissing
+    from tidelog.spark.pipelines.failures import explained
+    from tidelog.spark.pipelines.runner import LOCAL_SETTINGS, SETTINGS
+    from tidelog.spark.session import declared_master, is_local_master
+
+    said = declared_master(dict(settings) | ({"spark.master": master} if master else {}))
+    defaults = SETTINGS | (LOCAL_SETTINGS if is_local_master(said or "local") else {})
+    try:
+        with _stderr_to(log):
+            spark = open_session(app_name, master=master, config=defaults | dict(settings))
+    except JavaMissing as missing:
+        raise Failure(str(missing)) from None
+    except PySparkException as error:
+        raise Failure(f"Spark did not start: {explained(str(error))}; {log} has what it wrote") from None
+    try:
+        yield spark
+    except PySparkException as error:
+        raise Failure(f"{explained(str(error))}; {log} has more") from None
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _stderr_to(path: Path) -> Iterator[None]:
+    """What is started in the block writes there for as long as it lives."""
+    sys.stderr.flush()
+    before = os.dup(STDERR)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), STDERR)
+    try:
+        yield
+    finally:
+        os.dup2(before, STDERR)
+        os.close(before)
