@@ -24,6 +24,7 @@ from bench.cases import (
     opening,
     scale,
     small,
+    spark,
     start,
     throughput,
 )
@@ -48,6 +49,7 @@ CASES: dict[str, tuple[Case, Sequence[str]]] = {
     "groups": (groups.run, groups.METHOD),
     "scale": (scale.run, scale.METHOD),
     "growth": (growth.run, growth.METHOD),
+    "spark": (spark.run, spark.METHOD),
 }
 PEERS: dict[str, Callable[[], Tidelog | Kafka]] = {"tidelog": Tidelog, "kafka": Kafka}
 SETTING = (
@@ -65,6 +67,8 @@ def main() -> int:
     console = Console() if sys.stdout.isatty() else Console(width=TABLE_WIDTH)
     names = options.only.split(",") if options.only else list(CASES)
     try:
+        if "spark" in names:
+            spark.require()  # it comes last: nobody should hear after an hour that there is no Java
         peers: list[Peer] = [PEERS[name]() for name in options.peers.split(",")]
         report = Report(scale.rounds, _kafka_version(peers), [*SETTING])
         with opened(peers, scale) as run:

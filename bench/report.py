@@ -159,7 +159,7 @@ class Report:
 
 def figure(value: float, unit: str) -> str:
     """Three significant digits, with M or k for rates."""
-    if unit in ("msg/s", "req/s"):
+    if unit in ("msg/s", "req/s", "rows/s"):
         for size, letter in ((1_000_000, "M "), (1_000, "k ")):
             if value >= size:
                 return f"{_three_digits(value / size)} {letter}{unit}"

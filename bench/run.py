@@ -42,6 +42,8 @@ class Scale:
     group_seconds: float = 2.0
     group_members: int = 1_000
     group_commits: int = 1_000_000
+    spark_rows: int = 10_000_000
+    spark_seconds: float = 20.0
 
 
 FULL = Scale()
@@ -63,6 +65,8 @@ QUICK = Scale(
     group_seconds=0.4,
     group_members=100,
     group_commits=60_000,
+    spark_rows=1_000_000,
+    spark_seconds=5.0,
 )
 
 

@@ -17,7 +17,7 @@ from crc32c import crc32c
 
 BATCH_SIZE_MAX = 1_000_000
 HEADER = struct.Struct(">qiibIhiqqqhii")
-CODECS = {"none": 0, "lz4": 3}
+CODECS = {"none": 0, "lz4": 3, "zstd": 4}
 TIMESTAMP_MS = time.time_ns() // 1_000_000
 
 
@@ -45,6 +45,8 @@ def build_batch(record_count: int, value_size: int, codec: str = "none") -> Batc
         compressor = cramjam.lz4.Compressor(block_linked=False)
         compressor.compress(records)
         records = bytes(compressor.finish())
+    elif codec == "zstd":
+        records = bytes(cramjam.zstd.compress(records))
     return Batch(_with_header(records, record_count, CODECS[codec]), record_count)
 
 

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -111,7 +112,7 @@ class RunningBroker:
             os.kill(pid, signal.SIGCONT)
 
     def cpu_seconds(self) -> float:
-        return sum(_cpu_ticks(pid) for pid in process_tree(self.pid)) / CLOCK_TICKS_PER_SECOND
+        return tree_cpu_seconds(self.pid)
 
     def resident_bytes(self) -> int:
         return sum(_resident_bytes(pid) for pid in process_tree(self.pid))
@@ -134,8 +135,7 @@ class RunningBroker:
     def kill(self) -> None:
         if self._process.poll() is not None:
             return
-        for pid in process_tree(self.pid):
-            os.kill(pid, signal.SIGKILL)
+        kill_tree(self.pid)
         self._process.wait()
 
     def _output_tail(self) -> str:
@@ -153,6 +153,16 @@ def process_tree(root: int) -> list[int]:
         except FileNotFoundError:
             continue
     return found
+
+
+def tree_cpu_seconds(root: int) -> float:
+    return sum(_cpu_ticks(pid) for pid in process_tree(root)) / CLOCK_TICKS_PER_SECOND
+
+
+def kill_tree(root: int) -> None:
+    for pid in process_tree(root):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def machine_cpu_seconds() -> float:
