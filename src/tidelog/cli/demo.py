@@ -26,7 +26,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich import box
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from tidelog.cli.demo_check import Finding, checked
 from tidelog.cli.demo_kills import kills
@@ -35,7 +37,7 @@ from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.options import TableFormat, TableOrJson, examples
 from tidelog.cli.pipeline_options import SPARK_LOG, find, session
 from tidelog.cli.pipeline_topics import Sending, last_whole_day, require_topics
-from tidelog.cli.screen import console, print_json, print_table
+from tidelog.cli.screen import console, print_json
 from tidelog.testing.process import BrokerDidNotStart, BrokerProcess
 
 if TYPE_CHECKING:
@@ -123,23 +125,24 @@ class Outcome:
         }
 
     def tell(self) -> None:
-        rows = [
-            (
-                finding.what,
-                number(finding.expected),
-                number(finding.found),
-                f"{finding.doubled:,}" if finding.doubled else "",
-                "ok" if finding.is_well else "WRONG",
-            )
-            for finding in self.findings
-        ]
-        print_table(("", "sent", "found", "doubled", ""), rows)
+        console().print(self._table())
         verdict = "nothing is missing, no table has a row twice" if self.is_well else "THE RESULTS ARE WRONG"
         console().print(f"[bold]{verdict}[/bold] ({self.seconds:.0f} s)")
         for page in self.pages:
             print(f"report: {page}")
-        for picture in self.pictures:
-            print(f"plot:   {picture}")
+        folders = sorted({str(picture.parent) for picture in self.pictures})
+        print(f"plots:  {len(self.pictures)} PNG files in {', '.join(folders)}")
+
+    def _table(self) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("")
+        for column in ("expected", "found", "doubled"):
+            table.add_column(column, justify="right", no_wrap=True)
+        table.add_column("")
+        for finding in self.findings:
+            numbers = number(finding.expected), number(finding.found), number(finding.doubled)
+            table.add_row(finding.what, *numbers, "ok" if finding.is_well else "[red]WRONG")
+        return table
 
 
 def number(value: float) -> str:

@@ -267,11 +267,16 @@ class Watched:
 
     def _count(self, sources: Sequence[Mapping[str, Any]]) -> None:
         """Rows by offsets: looks may be further apart than batches."""
-        ended = sum(sum(positions_in(source.get("endOffset")).values()) for source in sources)
         if self._first is None and sources:
-            self._first = sum(sum(positions_in(source.get("startOffset")).values()) for source in sources)
+            self._first = self._begun_at()
         if self._first is not None:
-            self._done = max(ended - self._first, self._done)
+            self._done = max(sum(ends_of(sources)) - self._first, self._done)
+
+    def _begun_at(self) -> int:
+        """The sum of the offsets before the first batch of this run."""
+        assert self._query is not None, "it was looked at before it was started"
+        sources = json.loads(self._query.recentProgress[0].json)["sources"]
+        return sum(ends_of(sources)) - sum(int(source["numInputRows"]) for source in sources)
 
     def _rate(self) -> float:
         now = time.monotonic()
@@ -280,6 +285,11 @@ class Watched:
             self._samples.popleft()
         began, done = self._samples[0]
         return (self._done - done) / (now - began) if now > began else 0.0
+
+
+def ends_of(sources: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+    for source in sources:
+        yield from positions_in(source.get("endOffset")).values()
 
 
 def positions_in(offset: Any) -> dict[TopicPartition, int]:
