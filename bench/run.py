@@ -43,7 +43,7 @@ class Scale:
     group_members: int = 1_000
     group_commits: int = 1_000_000
     spark_rows: int = 10_000_000
-    spark_seconds: float = 20.0
+    spark_seconds: float = 15.0
 
 
 FULL = Scale()

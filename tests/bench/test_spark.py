@@ -150,7 +150,7 @@ def test_a_stream_reads_the_last_micro_batches_of_the_topic(broker: Any) -> None
     size = topic.end_offset() // case.PARTITION_COUNT // case.MICRO_BATCHES_OF_A_TOPIC * case.PARTITION_COUNT
     spark: Any = streaming._spark
     spark.answers = [{"batches": [(size, 1.0)] * case.MICRO_BATCHES}]
-    assert streaming._stream(topic, "kafka", SCALE.spark_rows).frame_count == size * 3
+    assert streaming._stream(topic, "kafka", SCALE.spark_rows).frame_count == size * 2
     assert asked(streaming)[0]["options"]["maxOffsetsPerTrigger"] == size
     spark.answers = [{"batches": [(size, 1.0)] * 2}]
     assert streaming._stream(topic, "kafka", SCALE.spark_rows // 4).frame_count == size
