@@ -48,7 +48,7 @@ METHOD = (
     f" it gets no more than {FASTER - 1:.0%} faster, {WARM_UP_RUNS_MIN} to {WARM_UP_RUNS_MAX} times; then"
     " they take turns with all rows; the client's CPU is that of driver, JVM and Python workers",
     f"Spark, reads: {PARTITION_COUNT} partitions, filled once with batches of {BATCH_BYTES:,} B before"
-    " compression, values something like events in JSON, no keys; the sink is noop; before that each connector"
+    " compression, values something like events in JSON, no keys; sink noop; before that each connector"
     " counts the rows of the topic, adds up their offsets and the bytes of their values, and must agree with"
     " what was produced; MB are those of values, unpacked",
     "Spark, streaming: AvailableNow, maxOffsetsPerTrigger a fifth of the topic (2 M rows of 100 B, 200 k of"
