@@ -212,8 +212,9 @@ class Demo:
         runs = {name: Run(spark, find(name), place, is_once=False) for name in PIPELINES}
         try:
             for name, run in runs.items():
-                count = sum(1 for _ in run.start())
-                self._show.say(f"pipeline {name}: {count} streaming queries run")
+                for _ in run.start():
+                    self._show.look(runs)
+                self._show.say(f"pipeline {name}: {len(run.look())} streaming queries run")
             producer.send(records, runs, pace_seconds=SECOND_HALF_SECONDS)
             self._show.say("all sent; the queries finish")
             for name, run in runs.items():

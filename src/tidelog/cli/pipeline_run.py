@@ -146,8 +146,8 @@ class Job:
                 try:
                     yield
                 except BaseException as error:
-                    words = str(error) if isinstance(error, Failure) else type(error).__name__
-                    self._write(state=FAILED, error=words)
+                    is_interrupt = isinstance(error, KeyboardInterrupt)
+                    self._write(state=FAILED, error="interrupted" if is_interrupt else str(error))
                     raise
                 self._write(state=STOPPED)
         except AlreadyRuns as error:

@@ -116,6 +116,7 @@ class Run:
         streams = pipeline.streams(Topics(spark, place, is_stream=True), place.lake)
         self._waiting = [Watched(stream, place.destination, is_once=is_once) for stream in streams]
         self._queries: list[Watched] = []
+        self._is_stopped = False
         self._ends = Ends(place.properties, pipeline.topics_in)
 
     def start(self) -> Iterator[str]:
@@ -127,7 +128,7 @@ class Run:
 
     def look(self) -> list[QueryStatus]:
         """Where every query is, at this moment."""
-        for query in self._queries:
+        for query in self._queries if not self._is_stopped else ():
             query.mend()
         ends = self._ends.ask()
         return [query.look(ends) for query in self._queries]
@@ -148,6 +149,7 @@ class Run:
 
     def stop(self) -> None:
         """Stop what runs; each query goes on from there next time."""
+        self._is_stopped = True
         for query in self._queries:
             query.stop()
         self._ends.close()
@@ -164,8 +166,11 @@ class Ends:
         self._topics = topics
         self._cluster = Cluster({**properties, "default.api.timeout.ms": str(LOOK_TIMEOUT_MS)})
         self._known: dict[TopicPartition, int] = {}
+        self._is_closed = False
 
     def ask(self) -> dict[TopicPartition, int]:
+        if self._is_closed:
+            return self._known
         try:
             partitions = [
                 TopicPartition(topic.name, number)
@@ -179,6 +184,7 @@ class Ends:
         return self._known
 
     def close(self) -> None:
+        self._is_closed = True
         self._cluster.close()
 
 
