@@ -127,11 +127,12 @@ class Outcome:
     def tell(self) -> None:
         console().print(self._table())
         verdict = "nothing is missing, no table has a row twice" if self.is_well else "THE RESULTS ARE WRONG"
-        console().print(f"[bold]{verdict}[/bold] ({self.seconds:.0f} s)")
+        console().print(f"[bold]{verdict}[/bold]")
         for page in self.pages:
             print(f"report: {page}")
         folders = sorted({str(picture.parent) for picture in self.pictures})
         print(f"plots:  {len(self.pictures)} PNG files in {', '.join(folders)}")
+        print(f"in {self.seconds:.0f} s")
 
     def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -191,12 +192,19 @@ class Demo:
             place = self._place(broker)
             self._stream(spark, place, producer, halves[1])
             self._load(spark, place)
+            self._clear_report()
             pages = [find(name).report(spark, place.lake, self._report) for name in PIPELINES]
             sent = [Sent.of(self._records[name]) for name in PIPELINES]
             say("comparing")
             findings = list(checked(spark, place, *sent))
         pictures = sorted(path for name in PIPELINES for path in self._report.glob(f"{name}-*.png"))
         return Outcome(findings, pages, pictures, producer.killed_after, producer.restart_seconds)
+
+    def _clear_report(self) -> None:
+        """Of an earlier demo: other series may be the busiest now."""
+        for name in PIPELINES:
+            for picture in self._report.glob(f"{name}-*.png"):
+                picture.unlink()
 
     def _place(self, broker: BrokerProcess) -> Place:
         from tidelog.spark.pipelines.runner import Place
