@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    NullType,
+    StringType,
+    StructType,
+)
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import TopicGone, TopicPartition
@@ -43,18 +50,50 @@ class Written(WriterCommitMessage):
     ends: dict[TopicPartition, tuple[int, int]]
 
 
+_HEADERS = StructType().add("key", StringType()).add("value", BinaryType())
+_TAKEN: dict[str, tuple[tuple[type[DataType], ...], str]] = {
+    "key": ((StringType, BinaryType), "string or binary"),
+    "value": ((StringType, BinaryType), "string or binary"),
+    "topic": ((StringType,), "string"),
+    "partition": ((IntegerType,), "int"),
+    "headers": ((ArrayType,), "array<struct<key:string,value:binary>>"),
+}
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """Refuse before anything runs what no row could be made of; without Arrow, which takes long to load."""
+    found: dict[str, DataType] = {}
+    for column in schema.fields:
+        found.setdefault(column.name, column.dataType)
+    if "value" not in found:
+        raise OptionError("Required attribute 'value' not found")
+    if topic is None and "topic" not in found:
+        raise OptionError(
+            "topic option required when no 'topic' attribute is present. "
+            "Use the topic option for setting a topic."
+        )
+    for name, (kinds, wanted) in _TAKEN.items():
+        kind = found.get(name)
+        if kind is None or isinstance(kind, NullType):
+            continue
+        if not isinstance(kind, kinds) or (isinstance(kind, ArrayType) and not _is_header(kind.elementType)):
+            raise OptionError(
+                f"{name} attribute unsupported type {kind.simpleString()}. {name} must be a(n) {wanted}"
+            )
+
+
+def _is_header(kind: DataType) -> bool:
+    return isinstance(kind, StructType) and [(field.name, field.dataType) for field in kind.fields] == [
+        (field.name, field.dataType) for field in _HEADERS.fields
+    ]
+
+
 class _Writing:
     """What batch and stream have in common; made on the driver, copied to each task."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        import pyarrow as pa
-
         self._options = options
-        empty = pa.RecordBatch.from_pylist([], to_arrow_schema(schema))
-        try:
-            list(self._encoder(lambda topic: 1).add(empty))
-        except ValueError as problem:
-            raise OptionError(str(problem)) from None
+        check_columns(schema, options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         cluster = cluster_of(self._options.properties)
