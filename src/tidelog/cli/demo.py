@@ -365,13 +365,21 @@ def _working_directory(directory: Path | None) -> Iterator[Path]:
 def _at_most(seconds: float) -> Iterator[None]:
     """Whatever hangs, it does not hang for ever."""
 
+    over = Failure(f"not done after {seconds:.0f} s; on a slow machine give it more with --timeout")
+    rung: list[int] = []
+
     def give_up(number: int, frame: FrameType | None) -> None:
-        raise Failure(f"not done after {seconds:.0f} s; on a slow machine give it more with --timeout")
+        rung.append(number)
+        raise over
 
     before = signal.signal(signal.SIGALRM, give_up)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
+    except Exception:
+        if rung:  # the bridge to the JVM may have made another error of it
+            raise over from None
+        raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
