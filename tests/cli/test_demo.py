@@ -25,7 +25,8 @@ def test_the_demo_finds_everything_after_the_kill_and_leaves_the_report_alone(tm
     assert facts["is_complete"] and facts["killed_after"] > 2000
     assert all(check["expected"] == pytest.approx(check["found"]) for check in facts["checks"])
     assert {"table events: activity.orders", "table live: windows"} <= {c["what"] for c in facts["checks"]}
-    assert [path.name for path in tmp_path.iterdir()] == ["tidelog-demo"]
+    # kio draws hypothesis in where that is installed, which leaves a folder of its own.
+    assert {path.name for path in tmp_path.iterdir()} - {".hypothesis"} == {"tidelog-demo"}
     assert all((tmp_path / path).stat().st_size > 1000 for path in facts["reports"] + facts["pictures"])
     assert len(facts["reports"]) == 2 and len(facts["pictures"]) > 5
 
