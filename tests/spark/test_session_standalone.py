@@ -7,12 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak import is_soak
 from tests.spark.programs import PROGRAM_SECONDS_MAX, awaited, run_python, running_python
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
 from tests.spark.standalone import StandaloneCluster, is_executor
 
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.skipif(
+        not is_soak(), reason="in the soak; test_source_standalone kills an executor in every run"
+    ),
+]
 DRIVER = """
 import os, pathlib, time
 from tidelog.spark import session
