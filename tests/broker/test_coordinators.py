@@ -430,3 +430,11 @@ def test_a_shard_whose_disk_fails_in_its_own_tick_has_no_more_work(
         harness.advance(20_000)
     assert not harness.broker.coordinators.has_work
     assert harness.partition(GROUPS_TOPIC).role is Role.OFFLINE
+
+
+def test_a_commit_of_more_than_is_gathered_at_once_is_answered(harness: Harness) -> None:
+    harness.create_topic("wide", 1_200)
+    for offset in (1, 2):
+        values = commit_values(harness, 8, {"wide": [(index, offset) for index in range(1_200)]})
+        answer = harness.ask(OFFSET_COMMIT, 8, **values)
+        assert {part.error_code for part in answer.topics[0].partitions} == {ErrorCode.none}

@@ -168,12 +168,18 @@ class Coordinators:
         partitions = self._broker.partitions.of(GROUPS_TOPIC)
         return partitions[_java_hash(group_id) % len(partitions)] if partitions else None
 
-    def find(self, group_id: str) -> Shard | ErrorCode:
-        """The shard that serves a group now, or why there is none."""
+    def find(self, group_id: str, *, gathers: bool = False) -> Shard | ErrorCode:
+        """The shard that serves a group now, or why there is none. What is gathered there is carried out
+        first, unless the caller `gathers` more and there is room: it may be the end of that shard."""
         if len(group_id) > GROUP_ID_LENGTH_MAX:
             return ErrorCode.invalid_group_id
         partition = self.partition_of(group_id)
-        shard = self._shards.get(partition) if partition is not None else None
+        if partition is None:
+            return ErrorCode.not_coordinator
+        gathered = self._gathered.get(partition)
+        if gathered and not (gathers and len(gathered[1].decision.entries) < COMMITS_GATHERED_MAX):
+            self._carry_out_gathered(partition)
+        shard = self._shards.get(partition)
         if shard is None:
             return ErrorCode.not_coordinator
         return self._state_of(shard)
@@ -185,7 +191,8 @@ class Coordinators:
         return shard if shard.journal.is_loaded else ErrorCode.coordinator_load_in_progress
 
     def all(self) -> Iterator[Shard | ErrorCode]:
-        for shard in self._shards.values():
+        self._carry_out_all()
+        for shard in list(self._shards.values()):
             yield self._state_of(shard)
 
     @property
@@ -274,8 +281,6 @@ class Coordinators:
             del self._gathered[partition]
             self._give_up(shard, turn, bug)
             raise
-        if len(turn.decision.entries) >= COMMITS_GATHERED_MAX:
-            self._carry_out_gathered(partition)
 
     def _carry_out_gathered(self, partition: Partition) -> None:
         gathered = self._gathered.pop(partition, None)

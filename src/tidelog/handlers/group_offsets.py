@@ -78,7 +78,7 @@ def handle_offset_commit(broker: Broker, request: Request) -> Result:
         return waiting.encode([])
     if len(commits) > COMMITS_MAX:
         return waiting.encode([ErrorCode.invalid_commit_offset_size] * len(commits))
-    shard = broker.coordinators.find(group_id)
+    shard = broker.coordinators.find(group_id, gathers=True)
     if isinstance(shard, ErrorCode):
         return waiting.encode([shard] * len(commits))
     knows_epochs = version >= _EPOCHS_VERSION
