@@ -13,16 +13,15 @@ It is carried out before anything else of its coordinator, and when the moment i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.base.config import group_number
 from tidelog.base.decision import Ticket
 from tidelog.base.events import error, info, warning
 from tidelog.base.limits import COMMITS_GATHERED_MAX, GROUP_ID_LENGTH_MAX
+from tidelog.broker.group_views import GroupSettings, ImageTopics
 from tidelog.broker.waiting import Parked
-from tidelog.cluster.image import GROUP_CONFIG, Image
 from tidelog.cluster.placement import place
 from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic import ClassicGroup
@@ -78,60 +77,6 @@ class Awaited(Parked):
 
     def finish_late(self) -> Answer | None:
         return self._refuse(ErrorCode.coordinator_not_available)  # what clients try again
-
-
-class ImageTopics:
-    """The topics of the image, as groups see them."""
-
-    def __init__(self, image: Image) -> None:
-        self._image = image
-
-    @property
-    def epoch(self) -> int:
-        return self._image.topics_epoch
-
-    @property
-    def count(self) -> int:
-        return len(self._image.topics)
-
-    def names(self) -> Iterable[str]:
-        return self._image.topics
-
-    def id_of(self, name: str) -> bytes | None:
-        topic = self._image.topics.get(name)
-        return topic.topic_id if topic is not None else None
-
-    def name_of(self, topic_id: bytes) -> str | None:
-        topic = self._image.topics_by_id.get(topic_id)
-        return topic.name if topic is not None else None
-
-    def partition_count(self, name: str) -> int:
-        topic = self._image.topics.get(name)
-        return len(topic.partitions) if topic is not None else 0
-
-
-class GroupSettings:
-    """The broker's settings, and those that groups have of their own."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._own = broker.image.configs[GROUP_CONFIG]
-        self._settings = broker.settings
-        self.number = broker.settings.number
-        self.text = broker.settings.text
-        self.words = broker.settings.words
-        self._common: dict[str, int] = {}  # what groups without settings of their own go by
-        self._common_values = broker.settings.values  # which it was worked out from
-
-    def of_group(self, group_id: str, key: str) -> int:
-        own = self._own.get(group_id)
-        if own is not None:
-            return group_number(self._settings, own, key)
-        if self._common_values is not self._settings.values:
-            self._common, self._common_values = {}, self._settings.values
-        found = self._common.get(key)
-        if found is None:
-            found = self._common[key] = group_number(self._settings, {}, key)
-        return found
 
 
 class Shard(NamedTuple):
