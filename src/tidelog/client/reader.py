@@ -39,16 +39,16 @@ from tidelog.client.errors import (
     passes,
 )
 from tidelog.client.exchange import FETCH
-from tidelog.client.fetch import (
+from tidelog.client.properties import read_number
+from tidelog.protocol.batch import LENGTH_MIN, LENGTH_OVERHEAD
+from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.fetch import FetchPartition, FetchRequest
+from tidelog.protocol.fetch_client import (
     FetchResponse,
     ReceivedPartition,
     decode_fetch_response,
     encode_fetch_request,
 )
-from tidelog.client.properties import read_number
-from tidelog.protocol.batch import LENGTH_MIN, LENGTH_OVERHEAD
-from tidelog.protocol.errors import ErrorCode
-from tidelog.protocol.fetch import FetchPartition, FetchRequest
 
 FETCH_BYTES = 2 << 20  # what a socket holds: the broker sends it all while the last piece is used
 FETCH_BYTES_MIN = 64 << 10

@@ -1,4 +1,5 @@
-"""Fetch as a client sees it: requests by partition, responses that say where the records stand.
+"""Fetch as those who ask see it, clients and followers: requests by partition, responses that say where the
+records stand.
 
 **Versions:** 4–18, as in `tidelog.protocol.fetch`, which is the other end.
 **Invariant:** records are not copied; a response that is none raises `MalformedRequest`.

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.protocol import reference
 from tests.protocol.reference import INT8, INT16, INT32, INT64, MILLISECONDS, TEXT
-from tidelog.client.fetch import ReceivedPartition, decode_fetch_response, encode_fetch_request
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, decode_fetch, encode_fetch
+from tidelog.protocol.fetch_client import ReceivedPartition, decode_fetch_response, encode_fetch_request
 
 EVERY_VERSION = pytest.mark.parametrize("version", range(4, 19))
 NULLABLE_TEXT = st.one_of(st.none(), TEXT)
