@@ -13,7 +13,7 @@ from tests.fuzz.codecs import fitted_batch
 from tests.fuzz.surroundings import PARTITION_COUNT, TOPICS, Modesty, Numbered
 from tests.wire.group_requests import serve_groups
 from tests.wire.harness import FRAME_SIZE_MAX, START_MS, Harness, MemoryStore
-from tidelog.cluster.store import Multi, Outcome, ReadTree
+from tidelog.cluster.store import Action, Outcome
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest, RefusedBatch
 
@@ -29,7 +29,7 @@ class ModestStore(MemoryStore):
         super().__init__()
         self.modesty = Modesty()
 
-    def perform(self, action: ReadTree | Multi) -> Outcome:
+    def perform(self, action: Action) -> Outcome:
         return self.modesty.objection(action) or super().perform(action)
 
 

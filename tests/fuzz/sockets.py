@@ -36,7 +36,7 @@ from tests.wire.harness import (
 )
 from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.events import Event, Level
-from tidelog.cluster.store import Store, StoreReply, StoreRequest
+from tidelog.cluster.store import Store, StoreEvent, StoreReply, StoreRequest, Watch
 from tidelog.log.recovery import open_log
 from tidelog.server.report import Report
 from tidelog.server.serve import Server
@@ -66,19 +66,19 @@ class ModestStore:
     def __init__(self, store: Store, notify: Callable[[], object]) -> None:
         self._store = store
         self._notify = notify
-        self._objections: list[StoreReply | str] = []
+        self._objections: list[StoreEvent] = []
         self.modesty = Modesty()
-        self.watch, self.close = store.watch, store.close
+        self.close = store.close
 
-    def submit(self, request: StoreRequest) -> None:
-        objection = self.modesty.objection(request.action)
-        if objection is None:
+    def submit(self, request: StoreRequest | Watch) -> None:
+        objection = self.modesty.objection(request.action) if isinstance(request, StoreRequest) else None
+        if isinstance(request, Watch) or objection is None:
             self._store.submit(request)
         else:
             self._objections.append(StoreReply(request.ticket, objection))
             self._notify()
 
-    def receive(self) -> list[StoreReply | str]:
+    def receive(self) -> list[StoreEvent]:
         objections, self._objections = self._objections, []
         return self._store.receive() + objections
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidelog.cluster.image import TOPICS as TOPIC_NODES
-from tidelog.cluster.store import Create, Delete, Multi, ReadTree, Refused, Unknown
+from tidelog.cluster.store import Action, Create, Delete, ReadTree, Refused, Unknown
 
 TOPICS = {
     "t": {"segment.bytes": "1048576"},
@@ -49,7 +49,7 @@ class Modesty:
         """From now on these topics stay."""
         self._standing = tuple(f"{TOPIC_NODES}/{topic_id.hex()}" for topic_id in topic_ids)
 
-    def objection(self, action: ReadTree | Multi) -> Refused | Unknown | None:
+    def objection(self, action: Action) -> Refused | Unknown | None:
         """The answer to what may not be done. One that is too large is lost: it would only come again."""
         if isinstance(action, ReadTree) or not self._standing:
             return None

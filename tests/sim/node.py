@@ -16,13 +16,14 @@ from tidelog.broker.broker import Broker, Removal
 from tidelog.broker.relocation import CopyRequest
 from tidelog.client.produce import decode_produce_response, encode_produce_request
 from tidelog.cluster.store import (
+    Action,
     Check,
     Create,
     Delete,
     Done,
-    Multi,
     Node,
     Outcome,
+    ReadNodes,
     ReadTree,
     StoreReply,
     StoreRequest,
@@ -46,7 +47,8 @@ class MemoryStore:
         self.nodes: dict[str, Node] = {}
         self._ephemeral: set[str] = set()
 
-    def perform(self, action: ReadTree | Multi) -> Outcome:
+    def perform(self, action: Action) -> Outcome:
+        assert not isinstance(action, ReadNodes)
         if isinstance(action, ReadTree):
             return Tree(dict(self.nodes))
         for operation in action.operations:

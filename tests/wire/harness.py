@@ -28,13 +28,14 @@ from tidelog.broker.partitions import Checkpoint
 from tidelog.broker.relocation import CopyRequest
 from tidelog.cluster.store import (
     ANY_VERSION,
+    Action,
     Check,
     Create,
     Done,
-    Multi,
     Node,
     Operation,
     Outcome,
+    ReadNodes,
     ReadTree,
     Refused,
     StoreReply,
@@ -68,7 +69,8 @@ class MemoryStore:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
 
-    def perform(self, action: ReadTree | Multi) -> Outcome:
+    def perform(self, action: Action) -> Outcome:
+        assert not isinstance(action, ReadNodes)
         if isinstance(action, ReadTree):
             return Tree(dict(self._nodes))
         nodes = dict(self._nodes)

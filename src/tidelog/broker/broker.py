@@ -31,6 +31,7 @@ from tidelog.cluster import controller
 from tidelog.cluster.features import unknown_level
 from tidelog.cluster.image import BROKER_CONFIG, DEFAULT_BROKER, BrokerFacts, Image, TopicFacts
 from tidelog.cluster.store import (
+    Action,
     Done,
     Multi,
     Operation,
@@ -179,7 +180,7 @@ class Broker:
 
     # The store: requests out, replies in.
 
-    def submit(self, action: ReadTree | Multi, on_outcome: OnOutcome) -> None:
+    def submit(self, action: Action, on_outcome: OnOutcome) -> None:
         self._tickets += 1
         self._pending[self._tickets] = on_outcome
         self.effects.append(StoreRequest(self._tickets, action))

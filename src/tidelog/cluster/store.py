@@ -1,7 +1,7 @@
 """The coordination store: a small versioned tree, and the only thing that brokers share.
 
-The broker never calls a store. It hands out `StoreRequest`s, the shell gives them to whichever store
-there is, and each comes back as one `StoreReply`:
+The broker never calls a store. It hands out `StoreRequest`s and `Watch`es, the shell gives them to whichever
+store there is, and each request comes back as one `StoreReply`:
 
 | outcome   | meaning                                                          |
 |-----------|------------------------------------------------------------------|
@@ -9,6 +9,13 @@ there is, and each comes back as one `StoreReply`:
 | `Done`    | all operations were applied, together                            |
 | `Refused` | none was: the operation at `place` met what it must not          |
 | `Unknown` | the answer was lost; they may have been applied: read back       |
+
+Requests of one session are carried out in their order, and answered in it. What is read may be older than
+the newest, but never older than what the session has seen; a *synced* reading shows all that was written
+before it was asked for, and what an `Unknown` left open is decided then. A `Changed` comes before anything
+of the change can be read. Ephemeral nodes go with their session. `SessionEnded` says that this has
+happened, after an `Unknown` for all that was under way; the next request begins a new session, without
+watches.
 
 **Invariant:** operations of one request are applied all or not at all.
 """
@@ -21,11 +28,13 @@ ANY_VERSION = -1
 
 
 class Create(NamedTuple):
-    """Make a node that must not exist. An ephemeral one goes when its broker's session ends."""
+    """Make a node that must not exist. An ephemeral one goes when its broker's session ends. To a sequential
+    one's path the store adds ten digits: a number higher than any given before in that folder."""
 
     path: str
     data: bytes
     is_ephemeral: bool = False
+    is_sequential: bool = False
 
 
 class Write(NamedTuple):
@@ -42,10 +51,10 @@ class Delete(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Refuse the whole request unless the node is at that version."""
+    """Refuse the whole request unless the node exists, at that version."""
 
     path: str
-    version: int
+    version: int = ANY_VERSION
 
 
 Operation = Create | Write | Delete | Check
@@ -55,6 +64,14 @@ class ReadTree(NamedTuple):
     """All nodes at and below a path."""
 
     path: str
+    is_synced: bool = False
+
+
+class ReadNodes(NamedTuple):
+    """Those nodes, as far as they exist."""
+
+    paths: tuple[str, ...]
+    is_synced: bool = False
 
 
 class Multi(NamedTuple):
@@ -86,9 +103,18 @@ class Unknown(NamedTuple):
 Outcome = Tree | Done | Refused | Unknown
 
 
+Action = ReadTree | ReadNodes | Multi
+
+
 class StoreRequest(NamedTuple):
     ticket: int
-    action: ReadTree | Multi
+    action: Action
+
+
+class Watch(NamedTuple):
+    """Report, once, the next change at `path` or of what is right below it: made, written or deleted."""
+
+    path: str
 
 
 class StoreReply(NamedTuple):
@@ -96,15 +122,24 @@ class StoreReply(NamedTuple):
     outcome: Outcome
 
 
+class Changed(NamedTuple):
+    """What was watched has changed, once or more often since."""
+
+    path: str
+
+
+class SessionEnded(NamedTuple):
+    """The store has given this broker up: what was ephemeral is gone, and so are the watches."""
+
+
+StoreEvent = StoreReply | Changed | SessionEnded
+
+
 class Store(Protocol):
-    """What the shell asks of a store. Replies and changes are taken with `receive`, in order."""
+    """What the shell asks of a store. What comes of it is taken with `receive`, in order."""
 
-    def submit(self, request: StoreRequest) -> None: ...
+    def submit(self, request: StoreRequest | Watch) -> None: ...
 
-    def watch(self, path: str) -> None:
-        """Report, once, the next change at or below `path`."""
-
-    def receive(self) -> list[StoreReply | str]:
-        """Replies that have come, and paths that were watched and have changed."""
+    def receive(self) -> list[StoreEvent]: ...
 
     def close(self) -> None: ...

@@ -37,7 +37,7 @@ from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker, Removal, StoreFailed
 from tidelog.broker.partitions import Checkpoint
 from tidelog.broker.relocation import CopyRequest
-from tidelog.cluster.store import Store, StoreReply, StoreRequest
+from tidelog.cluster.store import Store, StoreEvent, StoreReply, StoreRequest
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import ForeignDirectory, LogDirectory
 from tidelog.log.log import FlushJob
@@ -95,7 +95,7 @@ class Server:
         self._sockets: list[socket.socket] = []
         self._locks: DirectoryLocks | None = None
         self._removals: list[Removal] = []
-        self._received: deque[StoreReply | str] = deque()  # from the store, and not yet acted on
+        self._received: deque[StoreEvent] = deque()  # from the store, and not yet acted on
         self._submitted_ns: dict[int, int] = {}  # when what the store works on was asked, by ticket
         self._started_ms = monotonic_ms()
         self._timer: asyncio.TimerHandle | None = None

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.cluster.store import (
+    Action,
     Check,
     Create,
     Delete,
@@ -39,7 +40,7 @@ class Client:
         self.store = EmbeddedStore(str(path), self._told.set)
         self._ticket = 0
 
-    def ask(self, action: ReadTree | Multi) -> Outcome:
+    def ask(self, action: Action) -> Outcome:
         self._ticket += 1
         self._told.clear()
         self.store.submit(StoreRequest(self._ticket, action))
@@ -186,7 +187,7 @@ def test_what_was_deleted_is_not_in_the_file(tmp_path: Path) -> None:
 
 def test_requests_that_are_made_durable_together_succeed_and_fail_apart(tmp_path: Path) -> None:
     connection = embedded._open(str(tmp_path / "store"))
-    actions: list[ReadTree | Multi] = [
+    actions: list[Action] = [
         Multi((Create("/a", b"1"), Create("/b", b""))),
         Multi((Create("/c", b""), Create("/a", b"2"))),
         Multi((Write("/a", b"3", 0), Check("/b", 0))),

@@ -18,20 +18,23 @@ from contextlib import suppress
 
 from tidelog.cluster.store import (
     ANY_VERSION,
+    Action,
     Check,
     Create,
     Delete,
     Done,
-    Multi,
     Node,
     Operation,
     Outcome,
+    ReadNodes,
     ReadTree,
     Refused,
+    StoreEvent,
     StoreReply,
     StoreRequest,
     Tree,
     Unknown,
+    Watch,
     Write,
 )
 
@@ -55,19 +58,19 @@ class EmbeddedStore:
         self._path = path
         self._notify = notify
         self._requests: queue.SimpleQueue[StoreRequest | None] = queue.SimpleQueue()
-        self._replies: queue.SimpleQueue[StoreReply | str] = queue.SimpleQueue()
+        self._replies: queue.SimpleQueue[StoreReply] = queue.SimpleQueue()
         self._is_closed = False  # as the thread knows it
         self._thread = threading.Thread(target=self._run, name="tidelog-store", daemon=True)
         self._thread.start()
 
-    def submit(self, request: StoreRequest) -> None:
-        self._requests.put(request)
+    def submit(self, request: StoreRequest | Watch) -> None:
+        """Nobody else writes to this store, so that there is nothing to watch: what changes is known to the
+        one who changed it."""
+        if isinstance(request, StoreRequest):
+            self._requests.put(request)
 
-    def watch(self, path: str) -> None:
-        """Nobody else writes to this store: what changes is known to the one who changed it."""
-
-    def receive(self) -> list[StoreReply | str]:
-        received: list[StoreReply | str] = []
+    def receive(self) -> list[StoreEvent]:
+        received: list[StoreEvent] = []
         while not self._replies.empty():
             received.append(self._replies.get())
         return received
@@ -134,9 +137,11 @@ def _perform_all(connection: sqlite3.Connection, requests: list[StoreRequest]) -
             connection.execute("ROLLBACK")
 
 
-def _perform(connection: sqlite3.Connection, action: ReadTree | Multi) -> Outcome:
+def _perform(connection: sqlite3.Connection, action: Action) -> Outcome:
     if isinstance(action, ReadTree):
         return _read_tree(connection, action.path)
+    if isinstance(action, ReadNodes):
+        return _read_nodes(connection, action.paths)
     connection.execute("SAVEPOINT request")
     outcome: Outcome = Done()
     if not _apply_at_once(connection, action.operations):
@@ -194,6 +199,15 @@ def _read_tree(connection: sqlite3.Connection, path: str) -> Tree:
         (path, len(prefix), prefix),
     )
     return Tree({found: Node(data, version) for found, data, version in rows})
+
+
+def _read_nodes(connection: sqlite3.Connection, paths: tuple[str, ...]) -> Tree:
+    nodes: dict[str, Node] = {}
+    for path in paths:
+        row = connection.execute("SELECT data, version FROM nodes WHERE path = ?", (path,)).fetchone()
+        if row is not None:
+            nodes[path] = Node(*row)
+    return Tree(nodes)
 
 
 def _apply(connection: sqlite3.Connection, operation: Operation) -> None:
