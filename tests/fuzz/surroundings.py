@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidelog.cluster.image import TOPICS as TOPIC_NODES
-from tidelog.cluster.store import Action, Create, Delete, ReadTree, Refused, Unknown
+from tidelog.cluster.store import Action, Create, Delete, Refused, Unknown
 
 TOPICS = {
     "t": {"segment.bytes": "1048576"},
@@ -51,7 +51,7 @@ class Modesty:
 
     def objection(self, action: Action) -> Refused | Unknown | None:
         """The answer to what may not be done. One that is too large is lost: it would only come again."""
-        if isinstance(action, ReadTree) or not self._standing:
+        if not isinstance(action, Multi) or not self._standing:
             return None
         self._created_count += sum(isinstance(operation, Create) for operation in action.operations)
         if len(action.operations) > OPERATIONS_MAX or self._created_count > CREATED_MAX:
