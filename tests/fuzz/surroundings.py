@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tidelog.cluster.image import TOPICS as TOPIC_NODES
-from tidelog.cluster.store import Action, Create, Delete, Refused, Unknown
+from tidelog.cluster.store import Action, Create, Delete, Multi, Refused, Unknown
 
 TOPICS = {
     "t": {"segment.bytes": "1048576"},
