@@ -416,7 +416,7 @@ def test_a_control_batch_without_its_record_does_not_stop_a_log_from_opening(
 ) -> None:
     log = open_new(tmp_path)
     batch = control_batch_of(body, record_count)
-    log._write(memoryview(batch), 0, 0, 0, NOW_MS, NOW_MS)
+    log.write_batch(memoryview(batch), 0, 0, 0, NOW_MS, NOW_MS)
     append(log, make_batch(2))
     log.close(clean=is_clean)
     for snapshot in tmp_path.glob("*.snapshot"):

@@ -97,6 +97,7 @@ class Log:
         self.new_in: Directory | None = None  # where this log's folder was made, if no flush has been since
         self._unsynced_names: list[str] = []  # small files replaced since the last flush
         self._ended: list[EndedTransaction] = []
+        self._flush_job: FlushJob | None = None
 
     @property
     def active(self) -> Segment:
@@ -122,7 +123,7 @@ class Log:
         base_offset = self.end_offset
         stamp(view, start, base_offset, leader_epoch)
         last_offset = base_offset + header.last_offset_delta
-        self._write(view[start:end], leader_epoch, base_offset, last_offset, max_timestamp, now_ms)
+        self.write_batch(view[start:end], leader_epoch, base_offset, last_offset, max_timestamp, now_ms)
         if header.producer_id >= 0:
             self.producers.update(header, base_offset, max_timestamp)
         return Appended(base_offset, last_offset + 1, append_time_ms, False)
@@ -134,7 +135,7 @@ class Log:
         base_offset = self.end_offset
         stamp(view, 0, base_offset, leader_epoch)
         last_offset = base_offset + header.last_offset_delta
-        self._write(view, leader_epoch, base_offset, last_offset, header.max_timestamp, now_ms)
+        self.write_batch(view, leader_epoch, base_offset, last_offset, header.max_timestamp, now_ms)
         return Appended(base_offset, last_offset + 1, NO_TIMESTAMP, False)
 
     def append_marker(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
@@ -147,15 +148,16 @@ class Log:
         self.producers.check_marker(header, marker[1])
         base_offset = self.end_offset
         stamp(view, 0, base_offset, leader_epoch)
-        self._write(view, leader_epoch, base_offset, base_offset, header.max_timestamp, now_ms)
+        self.write_batch(view, leader_epoch, base_offset, base_offset, header.max_timestamp, now_ms)
         ended = self.producers.end_transaction(header, base_offset, *marker)
         if ended is not None:
             self.note_ended(ended, self.bases[-1])
         return Appended(base_offset, base_offset + 1, NO_TIMESTAMP, False)
 
-    def _write(
+    def write_batch(
         self, data: memoryview, epoch: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int
     ) -> None:
+        """Put a batch that is checked and stamped at the end of the log."""
         settings = self.settings
         active = self.segments[-1]
         if active.size and (
@@ -317,6 +319,7 @@ class Log:
             directories.append(self.new_in)
         job = FlushJob(self.end_offset, files + replaced, directories, len(self._unsynced_names))
         self.has_new_files = False
+        self._flush_job = job
         for file in replaced:
             file.close()
         return job
@@ -335,6 +338,7 @@ class Log:
         self.recovery_point = max(self.recovery_point, job.end_offset)
         del self._unsynced_names[: job.replaced_count]
         self.new_in = None
+        self._flush_job = None
         self.last_flush_ms = now_ms
 
     def remove_segments(self, count: int) -> list[str]:
@@ -364,10 +368,23 @@ class Log:
                 renamed.append(name + DELETED_SUFFIX)
         return renamed
 
+    def cut_known(self, end_offset: int) -> None:
+        """The log ends there now: what is known of records at and above it is forgotten. A flush under way
+        makes nothing durable of what will be written there."""
+        self.end_offset = end_offset
+        self.start_offset = min(self.start_offset, end_offset)
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self._ended = [ended for ended in self._ended if ended.last_offset < end_offset]
+        for base in [base for base, index in self.aborted.items() if not index.cut_end(end_offset)]:
+            del self.aborted[base]
+        if self._flush_job is not None:
+            self._flush_job.end_offset = min(self._flush_job.end_offset, end_offset)
+
     def take_over(self, other: Log) -> None:
         """Go on where a log of the same content has been: what it knows and no file does."""
         self.producers = other.producers
         self._ended = other._ended
+        self._flush_job = other._flush_job
         self.recovery_point = other.recovery_point
         self.last_flush_ms = other.last_flush_ms
 

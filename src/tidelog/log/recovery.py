@@ -10,13 +10,22 @@ recovery point is never cut.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import Directory
 from tidelog.log.leftovers import has_leftovers, offset_in_name, tidy_leftovers
 from tidelog.log.log import Log
+from tidelog.log.replay import (
+    apply_batch,
+    drop_segments,
+    drop_snapshots_above,
+    index_batch,
+    load_snapshot,
+    snapshot_offsets,
+)
+from tidelog.log.replica import close_off_gaps, restart
 from tidelog.log.scan import BatchAt, Scan, walk_headers
 from tidelog.log.segment import (
     LOG_SUFFIX,
@@ -26,10 +35,6 @@ from tidelog.log.segment import (
     file_name,
 )
 from tidelog.log.transactions import AbortedIndex
-from tidelog.protocol.errors import CorruptBatch
-from tidelog.protocol.records import read_marker
-
-_REFILL_INDEX_ENTRIES = 64
 
 
 @dataclass(slots=True)
@@ -117,9 +122,10 @@ class _Opening:
             self.is_clean = False
         scan_from = len(log.segments) if self.is_clean else self._first_unflushed()
         offset_max = log.end_offset if self.is_clean else log.bases[scan_from]
-        self._drop_snapshots_above(offset_max)
+        snapshots = snapshot_offsets(self._sizes)
+        drop_snapshots_above(log, snapshots, offset_max)
         damaged = [base for base, index in log.aborted.items() if index.is_damaged]
-        self._replay_from = self._load_snapshot(min([offset_max, *damaged]))
+        self._replay_from = load_snapshot(log, snapshots, min([offset_max, *damaged]), self.report.problems)
         for place, segment in enumerate(log.segments[:scan_from]):
             self._check_indexes(segment)
             end_offset = log.bases[place + 1] if place + 1 < len(log.bases) else log.end_offset
@@ -128,7 +134,8 @@ class _Opening:
         if not self.is_clean:
             log.end_offset = log.bases[scan_from]
             self._scan_segments(scan_from)
-            self._close_off_gaps()
+            if not self._is_dense:
+                close_off_gaps(log, self._now_ms)
             if log.end_offset > log.bases[0]:
                 log.write_snapshot()
         self._drop_old_snapshots()
@@ -136,9 +143,8 @@ class _Opening:
 
     def restart_at(self, start_offset: int) -> None:
         """The log ends below where it must start: empty it and begin there."""
-        self._drop_from(0, f"the log starts at {start_offset}")
-        self.log.end_offset = start_offset
-        self.log.add_segment(start_offset, 0, self._now_ms)
+        self._report_dropped(0, f"the log starts at {start_offset}")
+        restart(self.log, start_offset, self._now_ms)
 
     def _tail_is_whole(self) -> bool:
         """After a clean stop: the batches behind the last index entry end where the file ends."""
@@ -155,47 +161,11 @@ class _Opening:
         """Of a segment that ends at the recovery point the records were flushed, perhaps not the indexes."""
         return max(bisect_left(self.log.bases, self._recovery_point) - 1, 0)
 
-    def _snapshot_offsets(self) -> list[int]:
-        found = (offset_in_name(name, SNAPSHOT_SUFFIX) for name in self._sizes)
-        return [offset for offset in found if offset is not None]
-
-    def _drop_snapshots_above(self, offset_max: int) -> None:
-        for offset in self._snapshot_offsets():
-            if offset > offset_max:
-                self._directory.remove(file_name(offset, SNAPSHOT_SUFFIX))
-
     def _drop_old_snapshots(self) -> None:
         """Kept are those that a segment begins with, and the one at the end of the log."""
-        for offset in self._snapshot_offsets():
+        for offset in snapshot_offsets(self._sizes):
             if offset not in self.log.bases and offset != self.log.end_offset:
                 self._directory.remove(file_name(offset, SNAPSHOT_SUFFIX))
-
-    def _load_snapshot(self, offset_max: int) -> int:
-        """Take the newest good snapshot not above `offset_max`; the offset from which to replay."""
-        for offset in sorted((o for o in self._snapshot_offsets() if o <= offset_max), reverse=True):
-            name = file_name(offset, SNAPSHOT_SUFFIX)
-            try:
-                self.log.producers.load(self._directory.read_whole(name) or b"", offset)
-                self._refill_recent(offset)
-                return offset
-            except CorruptBatch as error:
-                self.report.problems.append(f"{name}: {error}")
-                self._directory.remove(name)
-        return self.log.bases[0]
-
-    def _refill_recent(self, offset: int) -> None:
-        """A snapshot has each producer's last batch only. A client that repeats all it had in flight
-        begins with the oldest, so the few batches before it are looked up in the log."""
-        place = bisect_right(self.log.bases, offset - 1) - 1
-        if place < 0 or not len(self.log.producers):
-            return
-        segment = self.log.segments[place]
-        first_entry = segment.offset_index.count - _REFILL_INDEX_ENTRIES
-        position = segment.offset_index.at(first_entry)[1] if first_entry >= 0 else 0
-        for batch in walk_headers(segment.file, position, segment.size):
-            if batch.header.last_offset >= offset:
-                break
-            self.log.producers.recall(batch.header)
 
     def _check_indexes(self, segment: Segment) -> None:
         """A sealed segment's indexes: there, of whole entries, with a last entry that can be."""
@@ -206,7 +176,7 @@ class _Opening:
         segment.reset_indexes()
         scan = Scan(segment.file, 0, segment.size, segment.base_offset)
         for batch, _ in scan.batches():
-            self._index(segment, batch)
+            index_batch(self.log, segment, batch)
         segment.seal()
         for file in segment.open_files():
             file.sync()
@@ -247,16 +217,6 @@ class _Opening:
                 segment.seal()
                 log.write_snapshot()
 
-    def _close_off_gaps(self) -> None:
-        """A segment that lacks records and became the last by a cut takes no more: behind its gaps, the next
-        recovery would believe nothing that is written from now on."""
-        log = self.log
-        if not self._is_dense and not log.settings.is_compacted and log.active.size:
-            log.active.seal()
-            log.write_snapshot()
-            log.add_segment(log.end_offset, 0, self._now_ms)
-            self._directory.sync()
-
     def _is_gap(self, segment: Segment) -> bool:
         """Whether records are missing before this segment that neither retention nor compaction took:
         their file never reached the disk, so what follows is not the log that was written."""
@@ -282,7 +242,7 @@ class _Opening:
                 break
             if base_offset != log.end_offset or header.record_count != header.last_offset_delta + 1:
                 self._is_dense = False
-            self._index(segment, batch)
+            index_batch(log, segment, batch)
             log.epochs.assign(batch.header.leader_epoch, base_offset)
             if batch.header.last_offset >= self._replay_from:
                 self._apply(batch, data, True, segment.base_offset)
@@ -296,40 +256,17 @@ class _Opening:
         segment.file.sync()  # or the next crash might bring back what is cut, behind what is written now
         return False
 
-    def _index(self, segment: Segment, batch: BatchAt) -> None:
-        header = batch.header
-        settings = self.log.settings
-        segment.note_batch(batch.position, header.size, header.last_offset, header.max_timestamp, settings)
-
     def _apply(self, batch: BatchAt, data: memoryview, note_aborts: bool, base: int) -> None:
-        header = batch.header
-        if header.producer_id < 0:
-            return
-        producers = self.log.producers
-        if not header.is_control:
-            producers.update(header, header.base_offset, header.max_timestamp)
-            return
-        try:
-            marker = read_marker(data)
-        except CorruptBatch as error:
-            self.report.problems.append(f"the control batch at {header.base_offset}: {error}")
-            return
-        if marker is None:
-            return
-        ended = producers.end_transaction(header, header.base_offset, *marker)
-        if ended is not None and note_aborts:
-            self.log.note_ended(ended, base)
+        problem = apply_batch(self.log, batch.header, data, base, note_aborts)
+        if problem is not None:
+            self.report.problems.append(problem)
 
     def _drop_from(self, place: int, why: str) -> None:
         """Segments behind a cut are not part of the log any more."""
-        log = self.log
-        for segment in log.segments[place:]:
+        self._report_dropped(place, why)
+        drop_segments(self.log, place)
+
+    def _report_dropped(self, place: int, why: str) -> None:
+        for segment in self.log.segments[place:]:
             self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)} dropped: {why}")
             self.report.cut_bytes += segment.size
-            segment.close()
-            index = log.aborted.pop(segment.base_offset, None)
-            if index is not None:
-                index.close()
-            log.rename_deleted(segment.base_offset)
-        del log.segments[place:], log.bases[place:]
-        self._directory.sync()

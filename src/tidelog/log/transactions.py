@@ -47,11 +47,24 @@ class AbortedIndex:
         self._file: File | None = None
 
     def append(self, aborted: AbortedTransaction) -> None:
+        self._open().append(_ENTRY.pack(ENTRY_VERSION, *aborted))
+        self.entries.append(aborted)
+
+    def _open(self) -> File:
         if self._file is None:
             self._file = self._directory.open(self.name)
             self._file.truncate(len(self.entries) * _ENTRY.size)
-        self._file.append(_ENTRY.pack(ENTRY_VERSION, *aborted))
-        self.entries.append(aborted)
+        return self._file
+
+    def cut_end(self, end_offset: int) -> bool:
+        """Forget transactions whose marker is at or above `end_offset`; False if none is left."""
+        kept = [entry for entry in self.entries if entry.last_offset < end_offset]
+        if not kept:
+            self.reset()
+        elif len(kept) < len(self.entries):
+            self.entries = kept
+            self._open().truncate(len(kept) * _ENTRY.size)
+        return bool(kept)
 
     def reset(self) -> None:
         self.close()
