@@ -100,6 +100,17 @@ def test_a_batch_larger_than_a_piece_comes_whole(
     assert values_in(pieces, 0, 3) == list(enumerate(values))
 
 
+def test_pieces_that_are_kept_stay_as_they_were(
+    bootstrap: str, cluster: Cluster, new_topic: MakeTopic
+) -> None:
+    place = TopicPartition(new_topic(), 0)
+    values = [b"%06d" % number * 20_000 for number in range(40)]
+    write(bootstrap, place, values, batch_num_messages=1)
+    pieces = list(reader(cluster, place, 0, len(values), fetch_bytes=300_000))
+    assert len(pieces) > 10
+    assert values_in(pieces, 0, len(values)) == list(enumerate(values))
+
+
 def test_readers_of_one_broker_may_take_turns_and_be_left_half_way(
     cluster: Cluster, filled: TopicPartition
 ) -> None:

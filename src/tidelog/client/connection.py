@@ -37,6 +37,7 @@ from tidelog.client.exchange import (
 from tidelog.client.properties import Properties, read_number
 from tidelog.client.security import Security
 from tidelog.client.sockets import connect, send_some, skip_sent
+from tidelog.client.spare import SpareBuffers
 from tidelog.protocol import wire
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 from tidelog.protocol.messages import make
@@ -83,6 +84,7 @@ class Connection:
         self._last_correlation = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self._expires = float("inf")
+        self._spares = SpareBuffers()
         self._socket: socket.socket | None = None
         setup_seconds = read_number(properties, "socket.connection.setup.timeout.ms", 10_000) / 1_000
         if timeout_seconds is not None:
@@ -211,14 +213,14 @@ class Connection:
         return self._read(size, deadline, api)
 
     def _read(self, size: int, deadline: float, api: Api) -> memoryview:
-        buffer = bytearray(min(size, GROWTH_SIZE))
+        buffer = self._spares.take(size) or bytearray(min(size, GROWTH_SIZE))
         filled = 0
         while filled < size:
             if filled == len(buffer):
                 buffer += bytes(min(size - filled, filled))
-            with memoryview(buffer) as view, view[filled:] as rest:
+            with memoryview(buffer) as view, view[filled:size] as rest:
                 filled += self._read_into(rest, deadline, api)
-        return memoryview(buffer)
+        return memoryview(buffer)[:size]
 
     def _read_into(self, view: memoryview, deadline: float, api: Api) -> int:
         sock = self._usable(api)

@@ -24,7 +24,10 @@ Number = TypeVar("Number", np.uint8, np.int32)
 _FIRST_ROOM = 1 * MIB
 _FIRST_HEADERS = 4_096
 _GROWTH = 4
-_ROOM_MAX = 16 * MIB  # for the keys, values or headers of one record batch, unless one row has more
+# For the keys, values or headers of one record batch, unless one row has more. A worker fills a page while
+# the JVM takes the rows of the one before: with ten thousand rows of 1,000 B both waited for each other, and
+# pages of 10 MB were new memory each time, here and in Spark.
+_ROOM_MAX = 2 * MIB
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 _COLUMNS = [
     pa.field("key", pa.binary()),
