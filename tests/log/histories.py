@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from tests.log.making import NOW_MS, append, make_batch, make_settings, read_bytes, read_log
+from tests.log.making import NOW_MS, append, make_batch, make_settings, read_bytes, read_log, split
+from tests.sim.disk import SimulatedDisk
 from tidelog.base.config import TopicSettings
-from tidelog.base.files import Directory
 from tidelog.log.log import Log
 from tidelog.log.recovery import open_log
+from tidelog.log.replica import append_replica
 from tidelog.log.segment import LOG_SUFFIX, file_name
 from tidelog.protocol.records import Marker, build_control_batch
 
@@ -103,10 +104,43 @@ class Leader:
             log.append_marker(bytearray(batch), self.leader_epoch, self.now_ms)
 
 
-def open_in(
-    folder: Directory, settings: TopicSettings, recovery_point: int = 0, start_offset: int = 0
-) -> Log:
-    return open_log(folder, settings, NOW_MS, recovery_point, start_offset)[0]
+def new_log(topic: TopicSettings | None = None) -> Log:
+    return open_log(SimulatedDisk().root, topic or make_settings(), NOW_MS)[0]
+
+
+def reopened(log: Log, recovery_point: int = 0, start_offset: int = 0) -> Log:
+    """The log as it is found after the process was killed: opened from a copy of its files."""
+    folder = SimulatedDisk().root
+    for name in log.directory.names():
+        folder.replace_whole(name, log.directory.read_whole(name) or b"")
+    return open_log(folder, log.settings, NOW_MS, recovery_point, start_offset)[0]
+
+
+def give(log: Log, data: bytes | bytearray) -> int:
+    return append_replica(log, memoryview(data), NOW_MS)
+
+
+def follow(leader: Log, follower: Log, sizes: list[int]) -> None:
+    """Fetch all that the leader has, in pieces of those sizes, cut wherever they end."""
+    turn = 0
+    while follower.end_offset < leader.end_offset:
+        piece = read_bytes(leader, follower.end_offset, max_bytes=sizes[turn % len(sizes)])
+        assert give(follower, piece) == len(split(piece)) > 0
+        turn += 1
+
+
+def four_batches() -> list[bytes]:
+    """Of two records, each in an epoch of its own, as a leader has them."""
+    log = new_log()
+    for number in range(4):
+        append(log, make_batch(2, value=bytes([number]) * 20), epoch=number)
+    return [batch for _, batch in split(read_log(log))]
+
+
+def gapped() -> bytes:
+    """Batches 0-1, 4-5 and 6-7: the one between them was compacted away."""
+    first, _, third, fourth = four_batches()
+    return first + third + fourth
 
 
 def contents(log: Log) -> dict[int, bytes]:
@@ -134,5 +168,5 @@ def answers(log: Log) -> tuple[object, ...]:
 
 
 def stable_offsets(log: Log) -> list[int]:
-    """The last stable offset while the high watermark goes from the start of the log to its end."""
+    """The last stable offset while the high watermark goes from the start of the log to its end; once."""
     return [log.last_stable_offset(offset) for offset in range(log.start_offset, log.end_offset + 1)]
