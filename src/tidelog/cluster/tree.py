@@ -59,8 +59,15 @@ class SharedTree:
     def newest(self) -> int:
         return self._forgotten_count + len(self._history)
 
-    def open_session(self) -> Session:
-        session = Session(self)
+    @property
+    def oldest(self) -> int:
+        """The point before which nothing is kept."""
+        return self._forgotten_count
+
+    def open_session(self, point: int | None = None) -> Session:
+        """A new session has seen nothing: its first view may be an old one, if that is still there."""
+        assert point is None or self.oldest <= point <= self.newest
+        session = Session(self, self.newest if point is None else point)
         self._sessions.append(session)
         return session
 
@@ -125,11 +132,11 @@ class SharedTree:
 class Session:
     """One broker's view of the tree. After `end_session` it must not be used any more."""
 
-    def __init__(self, tree: SharedTree) -> None:
+    def __init__(self, tree: SharedTree, seen: int) -> None:
         self._tree = tree
         self._watched: set[str] = set()
         self._changed: dict[str, None] = {}
-        self.seen = tree.newest
+        self.seen = seen
 
     def perform(self, action: Action, point: int | None = None) -> Outcome:
         """Do it now. A reading that is not synced may be as old as `point`."""
