@@ -22,7 +22,7 @@ from tidelog.base.events import error, info, warning
 from tidelog.base.limits import COMMITS_GATHERED_MAX, GROUP_ID_LENGTH_MAX
 from tidelog.broker.group_views import GroupSettings, ImageTopics
 from tidelog.broker.waiting import Parked
-from tidelog.cluster.placement import place
+from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
@@ -157,7 +157,7 @@ class Coordinators:
         }
         replica_count = min(settings.number("offsets.topic.replication.factor"), len(brokers))
         count = settings.number("offsets.topic.num.partitions")
-        assignment = place(count, replica_count, list(brokers), self._broker.node_id)
+        assignment = place(count, replica_count, racks_of(brokers), self._broker.node_id)
         self._broker.create_topic(GROUPS_TOPIC, config, assignment, self._on_created)
 
     def _on_created(self, outcome: Outcome) -> None:

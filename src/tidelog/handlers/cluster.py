@@ -10,7 +10,7 @@ from tidelog.base.limits import AUTO_CREATED_TOPICS_MAX
 from tidelog.broker.broker import Broker
 from tidelog.broker.coordinators import GROUPS_TOPIC
 from tidelog.cluster.image import TopicFacts
-from tidelog.cluster.placement import place
+from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Outcome
 from tidelog.handlers.describe import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS
 from tidelog.handlers.names import is_internal, name_problem
@@ -123,7 +123,7 @@ def _create_then_answer(
     for name in names:
         count = broker.settings.number("num.partitions")
         replicas = min(broker.settings.number("default.replication.factor"), len(broker.image.brokers))
-        assignment = place(count, replicas, list(broker.image.brokers), broker.node_id)
+        assignment = place(count, replicas, racks_of(broker.image.brokers), broker.node_id)
 
         def then(_: Outcome | None = None, name: str = name) -> None:
             on_outcome(name)

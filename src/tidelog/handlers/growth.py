@@ -12,7 +12,7 @@ from typing import Any
 from tidelog.base.limits import PARTITIONS_CREATED_MAX
 from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
-from tidelog.cluster.placement import place
+from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome, Refused
 from tidelog.handlers.gathering import Gathering, deadline_of
 from tidelog.handlers.names import is_internal
@@ -111,7 +111,7 @@ def _added(broker: Broker, topic: TopicFacts, asked: Any) -> list[list[int]] | P
         return Problem(ErrorCode.invalid_partitions, reason)
     replica_count = len(topic.partitions[0].replicas)
     if asked.assignments is None:
-        return place(count, replica_count, list(broker.image.brokers), present)
+        return place(count, replica_count, racks_of(broker.image.brokers), present)
     assigned = [list(assignment.broker_ids) for assignment in asked.assignments]
     reason_or_none = _assignment_problem(broker, assigned, count, replica_count)
     return Problem(ErrorCode.invalid_replica_assignment, reason_or_none) if reason_or_none else assigned

@@ -16,7 +16,7 @@ from tidelog.base.resource_rows import TOPIC_FALLBACKS
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
-from tidelog.cluster.placement import place
+from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome, Refused
 from tidelog.handlers.gathering import deadline_of
 from tidelog.handlers.names import is_internal, name_problem
@@ -143,7 +143,7 @@ def _placed(broker: Broker, topic: Any) -> list[list[int]] | Problem:
             ErrorCode.invalid_replication_factor,
             f"Replication factor {replicas} cannot be had: {alive} broker(s) are there.",
         )
-    return place(count, replicas, list(broker.image.brokers), len(broker.image.topics))
+    return place(count, replicas, racks_of(broker.image.brokers), len(broker.image.topics))
 
 
 def _too_many() -> Problem:
