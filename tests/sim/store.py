@@ -311,7 +311,8 @@ class SimulatedConnection:
         if isinstance(request, Watch):
             session.watch(request.path)
         elif arrival.fate is Fate.LATE and isinstance(request.action, Multi):
-            self._late, self._late_ms = request.action, now_ms + self._store.delay_ms()
+            delay_ms = self._random.randint(0, self._store.faults.slow_ms_max)
+            self._late, self._late_ms = request.action, now_ms + delay_ms
             self._send(now_ms, StoreReply(request.ticket, Unknown("the answer was lost")))
         else:
             self._carry_out(arrival, request, session)
