@@ -138,6 +138,7 @@ def filled() -> tuple[SimulatedDisk, Log, bytes]:
     log, _ = open_log(disk.root, make_settings(segment_bytes=1_024), NOW_MS)
     for number in range(30):
         append(log, make_batch(producer_id=7, sequence=number), epoch=number)
+    log.write_snapshot()
     flush(log)
     assert len(log.bases) > 2
     return disk, log, read_log(log)

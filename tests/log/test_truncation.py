@@ -19,10 +19,11 @@ from tests.log.histories import (
     reopened,
     stable_offsets,
 )
-from tests.log.making import NOW_MS, append, flush, make_batch, make_settings, read_log
+from tests.log.making import NOW_MS, append, append_marker, flush, make_batch, make_settings, read_log
 from tidelog.base.config import TopicSettings
 from tidelog.log.log import Log
 from tidelog.log.replica import end_below, restart, truncate
+from tidelog.protocol.records import Marker
 
 
 @settings(deadline=None)
@@ -185,6 +186,28 @@ def test_an_offset_index_that_points_nowhere_does_not_move_the_cut() -> None:
     expected = long_log()
     truncate(expected, expected.bases[1] + 7, NOW_MS)
     assert answers(log) == answers(expected)
+
+
+def test_a_transaction_whose_end_was_cut_is_decided_by_its_new_end() -> None:
+    log = new_log()
+    append(log, make_batch(3, producer_id=1, sequence=0, transactional=True))
+    append(log, make_batch(3))
+    append_marker(log, Marker.ABORT, 1)
+    truncate(log, 4, NOW_MS)
+    assert log.last_stable_offset(3) == 0
+    append_marker(log, Marker.COMMIT, 1)
+    assert log.last_stable_offset(4) == 4
+    assert log.aborted_between(0, 4) == []
+
+
+def test_a_producer_that_repeats_all_it_had_in_flight_is_known_after_a_cut() -> None:
+    log = long_log()
+    truncate(log, log.bases[3] + 1, NOW_MS)
+    producer = log.producers.get(1)
+    assert producer is not None
+    for sequence in range(producer.last_sequence - 3, producer.last_sequence, 2):
+        repeated = make_batch(2, producer_id=1, sequence=sequence, transactional=True)
+        assert append(log, repeated).is_duplicate
 
 
 def test_snapshots_above_the_cut_are_gone() -> None:
