@@ -32,7 +32,7 @@ def test_a_start_without_a_store_fails_with_a_reason() -> None:
     request = node.broker.effects.pop()
     assert isinstance(request, StoreRequest)
     with pytest.raises(StoreFailed, match="lost"):
-        node.broker.on_store_reply(StoreReply(request.ticket, Unknown("lost")))
+        node.broker.on_store_event(StoreReply(request.ticket, Unknown("lost")))
 
 
 def test_a_topic_is_found_by_name_and_by_id_or_not_at_all() -> None:
@@ -41,7 +41,7 @@ def test_a_topic_is_found_by_name_and_by_id_or_not_at_all() -> None:
     topic = node.broker.image.topics["t"]
     by_name = node.broker.partitions.of("t")
     assert by_name is not None and by_name is node.broker.partitions.of(topic.topic_id)
-    assert [partition.index for partition in by_name] == [0, 1, 2]
+    assert [partition and partition.index for partition in by_name] == [0, 1, 2]
     node.delete_topic()
     assert node.broker.partitions.of("t") is None
     assert node.broker.partitions.of(topic.topic_id) is None
@@ -53,7 +53,8 @@ def test_a_refused_topic_is_not_opened() -> None:
     node.broker.create_topic("t", {}, [[1]], outcomes.append)
     request = node.broker.effects.pop()
     assert isinstance(request, StoreRequest)
-    node.broker.on_store_reply(StoreReply(request.ticket, Refused(0, "exists")))
+    node.broker.on_store_event(StoreReply(request.ticket, Refused(0, "exists")))
+    node.settle()
     assert outcomes == [Refused(0, "exists")]
     assert node.broker.partitions.of("t") is None and "t" not in node.broker.image.topics
 
@@ -92,7 +93,7 @@ def test_those_who_wait_for_producer_ids_are_told_when_there_are_none() -> None:
     (request,) = node.broker.effects
     assert isinstance(request, StoreRequest)
     node.broker.effects.clear()
-    node.broker.on_store_reply(StoreReply(request.ticket, Unknown("lost")))
+    node.broker.on_store_event(StoreReply(request.ticket, Unknown("lost")))
     assert taken == [None, None]
 
 

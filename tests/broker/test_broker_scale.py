@@ -33,8 +33,7 @@ def unflushed_harness(folder: Path, partitions: int = PARTITIONS) -> Harness:
 
 
 def flushed_count(harness: Harness) -> int:
-    partitions = harness.broker.partitions.of("t") or []
-    return sum(partition.log.recovery_point == 1 for partition in partitions)
+    return sum(partition.log.recovery_point == 1 for partition in harness.broker.partitions.all())
 
 
 def test_flushes_beyond_the_bound_wait_for_others_to_end(tmp_path: Path) -> None:

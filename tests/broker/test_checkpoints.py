@@ -18,7 +18,7 @@ from tests.wire.test_handlers_growth import CREATE_PARTITIONS, grow_values, trim
 from tidelog.base.files import DiskFile
 from tidelog.broker.checkpoints import Checkpoints
 from tidelog.log.directory import LogDirectory
-from tidelog.replication.partition import Partition, Role
+from tidelog.replication.partition import Role
 
 
 @pytest.fixture
@@ -96,11 +96,11 @@ def test_deleted_records_stay_so_when_a_partition_could_not_be_opened_once(
 ) -> None:
     trimmed(harness)
 
-    def fail(self: Partition, *facts: object) -> None:
+    def fail(*asked: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Partition, "become_leader", fail)
+        patched.setattr("tidelog.broker.partitions.open_log", fail)
         harness.start()
     assert harness.partition("t").role is Role.OFFLINE
     harness.advance(61_000)

@@ -22,7 +22,7 @@ class TwoDirectories(Harness):
     """A broker with `log.dirs=first,second`."""
 
     def start(self) -> None:
-        self.store.forget_sessions()
+        self.store.end_session()
         directories = [LogDirectory(DiskDirectory(str(self.path / name))) for name in ("first", "second")]
         self.broker = Broker(BrokerSettings({}), directories, self._entropy)
         self.broker.set_time(START_MS, 0)

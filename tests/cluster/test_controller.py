@@ -12,7 +12,7 @@ from tidelog.cluster.controller import (
 )
 from tidelog.cluster.controller import decide_topic as decide
 from tidelog.cluster.image import BrokerFacts
-from tidelog.cluster.store import Create, Write
+from tidelog.cluster.store import Create, Delete, Write
 
 BROKER = BrokerFacts(1, "host", 9092, "", 0)
 
@@ -25,25 +25,28 @@ def test_the_first_start_makes_the_cluster_once() -> None:
 
 def test_each_registration_raises_the_broker_epoch() -> None:
     tree = started()
-    assert tree.image.broker_epoch == tree.image.brokers[1].epoch == 1
+    assert tree.image.broker_epochs[1].epoch == tree.image.brokers[1].epoch == 1
     tree.apply(decide_registration(tree.image, BROKER, True))
-    assert tree.image.broker_epoch == tree.image.brokers[1].epoch == 2
+    assert tree.image.broker_epochs[1].epoch == tree.image.brokers[1].epoch == 2
 
 
 def test_a_registration_is_ephemeral_and_guards_the_epoch() -> None:
     tree = started()
-    operations = decide_registration(tree.image, BrokerFacts(2, "other", 1, "", 0), True)
-    assert isinstance(operations[0], Write) and operations[0].version == 1
-    assert isinstance(operations[1], Create) and operations[1].is_ephemeral
+    write, delete, create = decide_registration(tree.image, BROKER, True)
+    assert isinstance(write, Write) and write.version == 0
+    assert isinstance(delete, Delete) and isinstance(create, Create) and create.is_ephemeral
+    other = decide_registration(tree.image, BrokerFacts(2, "other", 1, "", 0), True)
+    assert [type(operation) for operation in other] == [Create, Create]
 
 
-def test_after_a_crash_the_partitions_one_leads_get_a_new_epoch() -> None:
+def test_after_a_crash_nothing_of_before_is_trusted() -> None:
     tree = started()
-    tree.apply(decide("a", ID, {}, [[1], [2]]))
-    tree.apply(decide_registration(tree.image, BROKER, was_clean=True))
-    assert [p.leader_epoch for p in tree.image.topics["a"].partitions.values()] == [0, 0]
-    tree.apply(decide_registration(tree.image, BROKER, was_clean=False))
-    assert [p.leader_epoch for p in tree.image.topics["a"].partitions.values()] == [1, 0]
+    tree.apply(decide(tree.image, "a", ID, {}, [[1]]))
+    facts = tree.image.topics["a"].partitions[0]
+    tree.apply(decide_registration(tree.image, BROKER, is_trusted=True))
+    assert tree.image.is_trusted(facts, 1) and tree.image.broker_epochs[1].trusted_since == 1
+    tree.apply(decide_registration(tree.image, BROKER, is_trusted=False))
+    assert not tree.image.is_trusted(facts, 1) and tree.image.broker_epochs[1].trusted_since == 3
 
 
 def test_producer_ids_are_taken_a_block_at_a_time_under_the_version_seen() -> None:

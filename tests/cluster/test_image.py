@@ -15,7 +15,7 @@ def facts(image: Image) -> object:
         image.topics,
         image.topics_by_id,
         image.versions,
-        image.broker_epoch,
+        image.broker_epochs,
         image.next_producer_id,
         image.scram,
         image.features_epoch,
@@ -25,8 +25,8 @@ def facts(image: Image) -> object:
 
 def test_an_image_followed_is_the_image_read_whole() -> None:
     tree = started()
-    tree.apply(decide_topic("a", ID, {"retention.ms": "5"}, [[1], [1]]))
-    tree.apply(decide_topic("b", bytes(16), {}, [[1]]))
+    tree.apply(decide_topic(tree.image, "a", ID, {"retention.ms": "5"}, [[1], [1]]))
+    tree.apply(decide_topic(tree.image, "b", bytes(16), {}, [[1]]))
     assert facts(tree.image) == facts(tree.loaded())
     tree.apply(decide_producer_ids(tree.image))
     tree.apply(decide_registration(tree.image, BrokerFacts(1, "host", 9093, "", 0), False))
@@ -37,13 +37,13 @@ def test_an_image_followed_is_the_image_read_whole() -> None:
 
 def test_a_topic_s_facts_are_all_there() -> None:
     tree = started()
-    tree.apply(decide_topic("a", ID, {"retention.ms": "5"}, [[1, 2], [2, 1]]))
+    tree.apply(decide_topic(tree.image, "a", ID, {"retention.ms": "5"}, [[1, 2], [2, 1]]))
     topic = tree.image.topics["a"]
     assert tree.image.topics_by_id[ID] is topic
     assert (topic.name, topic.config) == ("a", {"retention.ms": "5"})
     assert topic.partitions == {
-        0: PartitionFacts(1, 0, [1, 2], [1, 2], 0),
-        1: PartitionFacts(2, 0, [2, 1], [2, 1], 0),
+        0: PartitionFacts(1, 0, [1], [1, 2], 0, [], {1: 1}),
+        1: PartitionFacts(1, 0, [1], [2, 1], 0, [], {1: 1}),
     }
 
 
@@ -56,7 +56,9 @@ def test_a_broker_that_left_is_gone() -> None:
 
 def test_what_a_later_version_wrote_is_passed_over() -> None:
     image = Image()
-    broker = encode_fields(epoch=1, host="h", port=1, rack="", later="field")
+    broker = encode_fields(
+        epoch=1, host="h", port=1, rack="", directory="d", is_stopping=False, later="field"
+    )
     nodes = {
         "/brokers/ids/1": Node(broker, 0),
         "/config": Node(b"", 0),
@@ -71,7 +73,7 @@ def test_what_a_later_version_wrote_is_passed_over() -> None:
 
 def test_names_that_differ_by_a_dot_alone_clash_until_one_is_gone() -> None:
     image = started().image
-    image.apply(decide_topic("a.b", ID, {}, [[1]]))
+    image.apply(decide_topic(image, "a.b", ID, {}, [[1]]))
     assert (image.clash_of("a_b"), image.clash_of("a.b"), image.clash_of("ab")) == ("a.b", None, None)
     image.apply(decide_deletion(image.topics["a.b"]))
     assert image.clash_of("a_b") is None

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from tests.fuzz.codecs import fitted_batch
 from tests.fuzz.surroundings import PARTITION_COUNT, TOPICS, Modesty, Numbered
+from tests.memory_store import MemoryStore
 from tests.wire.group_requests import serve_groups
-from tests.wire.harness import FRAME_SIZE_MAX, START_MS, Harness, MemoryStore
+from tests.wire.harness import FRAME_SIZE_MAX, START_MS, Harness
 from tidelog.cluster.store import Action, Outcome
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest, RefusedBatch

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.log.making import NOW_MS, append_marker, make_batch, open_new, reopen
+from tests.replication.leading import lead
 from tidelog.base.files import DiskDirectory
 from tidelog.log.directory import LogDirectory
 from tidelog.log.log import Appended
@@ -18,7 +19,7 @@ from tidelog.replication.partition import READ_COMMITTED, Partition, PartitionRe
 def led(folder: Path, **settings: int | str) -> Partition:
     log = open_new(folder / "t-0", **settings)
     partition = Partition("t", bytes(16), 0, log, LogDirectory(DiskDirectory(str(folder))))
-    partition.become_leader(1, 3, [1])
+    lead(partition, 3)
     return partition
 
 
@@ -153,7 +154,7 @@ def test_a_leader_that_finds_unflushed_records_wants_them_flushed(tmp_path: Path
     partition.log.close(clean=False)
     log, _ = reopen(tmp_path / "t-0", 0, 0, False, flush_messages=1)
     again = Partition("t", bytes(16), 0, log, partition.directory)
-    again.become_leader(1, 4, [1])
+    lead(again, 4)
     assert again.high_watermark == 0
     flush(again)
     assert again.high_watermark == 1
@@ -186,7 +187,7 @@ def test_a_repeated_batch_moves_nothing(tmp_path: Path) -> None:
 def test_a_new_leadership_is_known_before_anything_is_appended(tmp_path: Path) -> None:
     partition = led(tmp_path)
     append(partition, make_batch(5))
-    partition.become_leader(1, 4, [1])
+    lead(partition, 4)
     epochs = partition.log.epochs
     assert [epochs.end_of(epoch, 5) for epoch in (3, 4)] == [(3, 5), (4, 5)]
     append(partition, make_batch(2))
@@ -199,12 +200,12 @@ def test_who_read_a_leadership_that_a_crash_has_lost_is_told_where_the_log_ended
     partition = led(tmp_path)
     append(partition, make_batch(5))
     kept = partition.log.size
-    partition.become_leader(1, 4, [1])
+    lead(partition, 4)
     append(partition, make_batch(2))
     partition.log.close(clean=False)
     with (tmp_path / "t-0" / f"{0:020}.log").open("r+b") as file:
         file.truncate(kept)
     log, _ = reopen(tmp_path / "t-0")
     again = Partition("t", bytes(16), 0, log, partition.directory)
-    again.become_leader(1, 5, [1])
+    lead(again, 5)
     assert log.epochs.end_of(4, log.end_offset) == (3, 5)

@@ -10,26 +10,14 @@ from random import Random
 from types import MappingProxyType
 
 from tests.log.making import NOW_MS, make_batch
+from tests.memory_store import MemoryStore
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
 from tidelog.base.config import BrokerSettings
 from tidelog.broker.broker import Broker, Removal
+from tidelog.broker.peers import PeerSend
 from tidelog.broker.relocation import CopyRequest
 from tidelog.client.produce import decode_produce_response, encode_produce_request
-from tidelog.cluster.store import (
-    Action,
-    Check,
-    Create,
-    Delete,
-    Done,
-    Node,
-    Outcome,
-    ReadNodes,
-    ReadTree,
-    StoreReply,
-    StoreRequest,
-    Tree,
-    Write,
-)
+from tidelog.cluster.store import Done, Outcome, StoreReply, StoreRequest, Watch
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import LogDirectory
 from tidelog.protocol.connection import Connection
@@ -38,38 +26,6 @@ from tidelog.replication.partition import Partition
 
 VERSION = 9
 ALL = -1
-
-
-class MemoryStore:
-    """A tree that outlives the broker; every request is well formed and succeeds."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
-        self._ephemeral: set[str] = set()
-
-    def perform(self, action: Action) -> Outcome:
-        assert not isinstance(action, ReadNodes)
-        if isinstance(action, ReadTree):
-            return Tree(dict(self.nodes))
-        for operation in action.operations:
-            if isinstance(operation, Create):
-                assert operation.path not in self.nodes
-                self.nodes[operation.path] = Node(operation.data, 0)
-                if operation.is_ephemeral:
-                    self._ephemeral.add(operation.path)
-            elif isinstance(operation, Write):
-                old = self.nodes[operation.path]
-                self.nodes[operation.path] = Node(operation.data, old.version + 1)
-            elif isinstance(operation, Delete):
-                del self.nodes[operation.path]
-            else:
-                assert isinstance(operation, Check)
-        return Done()
-
-    def end_session(self) -> None:
-        for path in self._ephemeral:
-            self.nodes.pop(path, None)
-        self._ephemeral.clear()
 
 
 class BrokerOnDisk:
@@ -122,9 +78,9 @@ class BrokerOnDisk:
         self.settle()
 
     def partition(self, index: int = 0, topic: str = "t") -> Partition:
-        partitions = self.broker.partitions.of(topic)
-        assert partitions is not None
-        return partitions[index]
+        partition = self.broker.partitions.find(topic, index)
+        assert partition is not None
+        return partition
 
     # The shell's part.
 
@@ -134,12 +90,13 @@ class BrokerOnDisk:
         while self.broker.effects:
             effect = self.broker.effects.pop(0)
             if isinstance(effect, StoreRequest):
-                self.broker.on_store_reply(StoreReply(effect.ticket, self.store.perform(effect.action)))
+                self.broker.on_store_event(StoreReply(effect.ticket, self.store.perform(effect.action)))
             elif isinstance(effect, Removal):
                 self.removals.append(effect)
             elif isinstance(effect, CopyRequest):
                 self.copies.append(effect)
             else:
+                assert not isinstance(effect, Watch | PeerSend), "a broker on its own has nobody to ask"
                 failed: OSError | None = None
                 try:
                     effect.write()

@@ -204,7 +204,7 @@ def test_a_topic_made_again_after_a_crash_does_not_show_the_old_one_s_records() 
     node.end_flushes()
     topic = node.broker.image.topics["t"]
     for path in [path for path in node.store.nodes if topic.topic_id.hex() in path or path == "/names/t"]:
-        del node.store.nodes[path]  # the deletion was committed; the broker died before it renamed the folder
+        node.store.delete(path)  # the deletion was committed; the broker died before it renamed the folder
     node.disk.root.folder("logs").folder("t-0").sync()
     node.crash()
     node.start()

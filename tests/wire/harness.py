@@ -21,28 +21,14 @@ from kio.index import load_payload_module, load_request_schema, load_response_sc
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from tests.memory_store import MemoryStore
 from tidelog.base.config import BrokerSettings
 from tidelog.base.files import DiskDirectory, FileSlice
 from tidelog.broker.broker import Broker, Removal
 from tidelog.broker.partitions import Checkpoint
+from tidelog.broker.peers import PeerSend
 from tidelog.broker.relocation import CopyRequest
-from tidelog.cluster.store import (
-    ANY_VERSION,
-    Action,
-    Check,
-    Create,
-    Done,
-    Node,
-    Operation,
-    Outcome,
-    ReadNodes,
-    ReadTree,
-    Refused,
-    StoreReply,
-    StoreRequest,
-    Tree,
-    Write,
-)
+from tidelog.cluster.store import StoreReply, StoreRequest, Watch
 from tidelog.handlers.table import APIS, dispatch
 from tidelog.log.directory import LogDirectory
 from tidelog.log.log import FlushJob
@@ -61,41 +47,6 @@ FRAME_SIZE_MAX = 100 * 1024 * 1024
 START_MS = 1_700_000_000_000
 _HEADER = Struct(">hhih")
 _FLEXIBLE = {api.key: api.flexible_version for api in APIS}
-
-
-class MemoryStore:
-    """The tree in a dictionary."""
-
-    def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
-
-    def perform(self, action: Action) -> Outcome:
-        assert not isinstance(action, ReadNodes)
-        if isinstance(action, ReadTree):
-            return Tree(dict(self._nodes))
-        nodes = dict(self._nodes)
-        for place, operation in enumerate(action.operations):
-            if not self._apply(nodes, operation):
-                return Refused(place, f"{operation.path} is not as it should be")
-        self._nodes = nodes
-        return Done()
-
-    def _apply(self, nodes: dict[str, Node], operation: Operation) -> bool:
-        known = nodes.get(operation.path)
-        if isinstance(operation, Create):
-            nodes[operation.path] = Node(operation.data, 0)
-            return known is None
-        if known is None or operation.version not in (ANY_VERSION, known.version):
-            return False
-        if isinstance(operation, Write):
-            nodes[operation.path] = Node(operation.data, known.version + 1)
-        elif not isinstance(operation, Check):
-            del nodes[operation.path]
-        return True
-
-    def forget_sessions(self) -> None:
-        for path in [path for path in self._nodes if path.startswith("/brokers/ids/")]:
-            del self._nodes[path]
 
 
 class Harness:
@@ -120,7 +71,7 @@ class Harness:
         self.start()
 
     def start(self) -> None:
-        self.store.forget_sessions()
+        self.store.end_session()
         directories = [LogDirectory(DiskDirectory(str(path))) for path in self._paths]
         self.broker = Broker(BrokerSettings(self._properties), directories, self._entropy)
         self.broker.set_time(START_MS, 0)
@@ -149,13 +100,14 @@ class Harness:
                 elif isinstance(effect, CopyRequest):
                     self.copies.append(effect)
                 elif not isinstance(effect, StoreRequest):
+                    assert not isinstance(effect, Watch | PeerSend), "a broker on its own has nobody to ask"
                     self.held_checkpoints.append(effect)
                     if not self.holds_checkpoints:
                         self.write_checkpoints()
                 elif self.holds_store:
                     self.held_requests.append(effect)
                 else:
-                    broker.on_store_reply(StoreReply(effect.ticket, self.store.perform(effect.action)))
+                    broker.on_store_event(StoreReply(effect.ticket, self.store.perform(effect.action)))
             for partition, job in flushes:
                 self._flush(partition, job)
             if not self.holds_copies:
@@ -194,7 +146,7 @@ class Harness:
         held, self.held_requests = self.held_requests, []
         self.holds_store = False
         for request in held:
-            self.broker.on_store_reply(StoreReply(request.ticket, self.store.perform(request.action)))
+            self.broker.on_store_event(StoreReply(request.ticket, self.store.perform(request.action)))
         self.settle()
 
     def release_flushes(self) -> None:
@@ -256,9 +208,9 @@ class Harness:
         return uuid.bytes
 
     def partition(self, topic: str, index: int = 0) -> Partition:
-        partitions = self.broker.partitions.of(topic)
-        assert partitions is not None
-        return partitions[index]
+        partition = self.broker.partitions.find(topic, index)
+        assert partition is not None
+        return partition
 
     def check_logs(self) -> dict[str, int]:
         """Reopen every partition as after a crash: all must be whole. The end offset of each."""

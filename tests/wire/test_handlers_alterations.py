@@ -355,7 +355,7 @@ def test_a_change_that_is_always_overtaken_ends_as_a_time_out(harness: Harness) 
     while harness.held_requests:
         (held,) = harness.held_requests
         harness.held_requests = []
-        harness.broker.on_store_reply(StoreReply(held.ticket, Refused(0, "overtaken")))
+        harness.broker.on_store_event(StoreReply(held.ticket, Refused(0, "overtaken")))
         harness.settle()
     answer = harness.answer(INCREMENTAL_ALTER_CONFIGS, 1)
     assert answer.responses[0].error_code == ErrorCode.request_timed_out
@@ -365,10 +365,10 @@ def test_a_setting_that_this_version_does_not_take_is_left_out_at_the_start(tmp_
     harness = Harness(tmp_path)
     harness.create_topic("t", segment_ms="5000")
     assert alter(harness, BROKER, "1", ("message.max.bytes", SET, "300")) == 0
-    nodes = harness.store._nodes
-    for path in list(nodes):
-        data = nodes[path].data.replace(b'"segment.ms":"5000"', b'"segment.ms":"never"')
-        nodes[path] = nodes[path]._replace(data=data.replace(b'"300"', b'"many"'))
+    for path, node in harness.store.nodes.items():
+        data = node.data.replace(b'"segment.ms":"5000"', b'"segment.ms":"never"').replace(b'"300"', b'"many"')
+        if data != node.data:
+            harness.store.put(path, data)
     harness.start()
     assert harness.partition("t").log.settings.max_message_bytes == 1_048_588
     assert produce(harness, 9, "t", batch_of(1)).error_code == 0

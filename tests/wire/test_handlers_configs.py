@@ -12,7 +12,6 @@ from kio.schema.errors import ErrorCode
 from tests.wire.harness import Harness, parts
 from tidelog.base import limits
 from tidelog.base.config import BROKER_SETTINGS, GROUP_SETTINGS, TOPIC_SETTINGS
-from tidelog.cluster.store import Node
 from tidelog.handlers import configs
 from tidelog.protocol.messages import encode_part
 
@@ -190,15 +189,14 @@ def test_a_name_of_any_length_has_an_answer(harness: Harness, version: int, kind
 def test_what_another_version_took_can_be_described_and_is_left_out(tmp_path: Path, version: int) -> None:
     harness = Harness(tmp_path)
     path = f"/topics/{harness.create_topic('t').hex()}"
-    nodes = harness.store._nodes
     own = {"retention.ms": "-7", "future.key": "1", "segment.ms": "5000", REPLICAS: "1:1," * 20_000}
-    nodes[path] = Node(json.dumps({"name": "t", "config": own}).encode(), 5)
+    harness.store.put(path, json.dumps({"name": "t", "config": own}).encode())
     for name, config in {
         "brokers/default": {"log.retention.ms": "0", "node.id": "5", "no.such": "1", "log.roll.ms": "9"},
         "groups/g": {"consumer.session.timeout.ms": "x"},
         "client-metrics/m": {"interval.ms": "x", "metrics": "a" * 40_000},
     }.items():
-        nodes[f"/config/{name}"] = Node(json.dumps(config).encode(), 0)
+        harness.store.put(f"/config/{name}", json.dumps(config).encode())
     harness.start()
     topic, default, broker, group, metrics = describe(
         harness, version, (TOPIC, "t"), (BROKER, ""), (BROKER, "1"), (GROUP, "g"), (CLIENT_METRICS, "m")

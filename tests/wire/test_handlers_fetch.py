@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.replication.leading import lead
 from tests.wire.harness import FETCH, START_MS, Harness, batch_of, other_connection
 from tests.wire.requests import fetch, fetch_values, produce
 from tidelog.base.files import DiskFile
@@ -273,7 +274,7 @@ def test_a_partition_that_is_named_many_times_is_read_once(filled: Harness, vers
 def test_a_reader_of_another_history_is_told_where_it_diverges(filled: Harness, version: int) -> None:
     partition = filled.partition("t")
     end_offset = partition.log.end_offset
-    partition.become_leader(1, 4, [1])
+    lead(partition, 4)
 
     def ask(last_fetched_epoch: int) -> Any:
         values = fetch_values(filled, version, {"t": [(0, end_offset)]})

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.replication.leading import lead
 from tests.wire.batches import with_crc
 from tests.wire.harness import LIST_OFFSETS, PRODUCE, START_MS, Harness, batch_of, parts
 from tests.wire.requests import end_of_epoch, list_offset, produce, produce_values
@@ -163,7 +164,7 @@ def test_a_partition_that_is_named_twice_is_refused_and_the_others_are_not(
 
 @EPOCH_VERSIONS
 def test_a_new_leadership_is_told_of_before_anything_is_produced(filled: Harness, version: int) -> None:
-    filled.partition("t").become_leader(1, 4, [1])
+    lead(filled.partition("t"), 4)
     for asked, epoch in ((0, 0), (3, 0), (4, 4)):
         found = end_of_epoch(filled, version, "t", asked)
         assert (found.error_code, found.leader_epoch, found.end_offset) == (0, epoch, 30), asked

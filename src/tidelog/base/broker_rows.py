@@ -122,14 +122,6 @@ BROKER_ROWS = (
     _dynamic(
         "min.insync.replicas", _I, 1, "Replicas that must have a record before acks=all is answered.", 1
     ),
-    Setting(
-        "unclean.leader.election.enable",
-        _B,
-        False,
-        "Let a replica that lacks records lead. Has no effect: a broker on its own elects nobody.",
-        change=Change.ANYWHERE,
-        has_effect=False,
-    ),
     _dynamic("producer.id.expiration.ms", _I, DAY_MS, "How long an idle producer is remembered.", 1),
     Setting("producer.id.expiration.check.interval.ms", _I, 600_000, "How often that is looked at.", 1),
     Setting(

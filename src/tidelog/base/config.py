@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from tidelog.base.broker_rows import BROKER_ROWS
 from tidelog.base.group_rows import COORDINATOR_ROWS
+from tidelog.base.replication_rows import REPLICATION_ROWS
 from tidelog.base.resource_rows import (
     CLIENT_METRICS_ROWS,
     GROUP_FALLBACKS,
@@ -27,7 +28,9 @@ from tidelog.base.setting import InvalidSetting, Setting, UnknownSetting, Value,
 from tidelog.base.unused_rows import UNUSED_ROWS
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
-BROKER_SETTINGS = {row.name: row for row in (*BROKER_ROWS, *COORDINATOR_ROWS, *UNUSED_ROWS)}
+BROKER_SETTINGS = {
+    row.name: row for row in (*BROKER_ROWS, *COORDINATOR_ROWS, *REPLICATION_ROWS, *UNUSED_ROWS)
+}
 _LISTENER_PREFIX = "listener.name."
 
 TOPIC_SETTINGS = {
@@ -262,6 +265,7 @@ class TopicSettings:
         "index_interval_bytes",
         "is_compacted",
         "is_deleted",
+        "is_unclean_election_allowed",
         "max_message_bytes",
         "min_insync_replicas",
         "overrides",
@@ -301,6 +305,7 @@ class TopicSettings:
         self.index_interval_bytes = number("index.interval.bytes")
         self.max_message_bytes = number("max.message.bytes")
         self.min_insync_replicas = number("min.insync.replicas")
+        self.is_unclean_election_allowed = bool(values["unclean.leader.election.enable"])
         self.retention_bytes = number("retention.bytes")
         self.retention_ms = number("retention.ms")
         self.segment_bytes = number("segment.bytes")

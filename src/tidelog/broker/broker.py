@@ -20,32 +20,40 @@ from tidelog.base.files import Directory
 from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FLUSHES_MAX, RETENTION_SLICE
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.checkpoints import Checkpoints
+from tidelog.broker.control import Control
 from tidelog.broker.coordinators import Coordinators
+from tidelog.broker.following import Following, notice_of
+from tidelog.broker.forwarding import Forwarding
 from tidelog.broker.interval import Interval
 from tidelog.broker.partitions import Checkpoint, Partitions, RunJobs, run_in_turn
+from tidelog.broker.peers import REPLICATE, PeerSend
+from tidelog.broker.producer_ids import OnProducerId, ProducerIds
+from tidelog.broker.registration import Registration, StoreFailed
 from tidelog.broker.relocation import CopyRequest, Relocation
+from tidelog.broker.replicas import Replicas
 from tidelog.broker.sessions import FetchSessions
 from tidelog.broker.telemetry import Telemetry
+from tidelog.broker.topics import Topics
 from tidelog.broker.waiting import WaitingRoom
 from tidelog.cluster import controller
-from tidelog.cluster.features import unknown_level
-from tidelog.cluster.image import BROKER_CONFIG, DEFAULT_BROKER, BrokerFacts, Image, TopicFacts
+from tidelog.cluster.image import BROKER_CONFIG, DEFAULT_BROKER, Image, TopicFacts
 from tidelog.cluster.store import (
     Action,
+    Changed,
     Done,
     Multi,
     Operation,
     Outcome,
-    ReadTree,
+    StoreEvent,
     StoreReply,
     StoreRequest,
-    Tree,
-    Unknown,
-    Write,
+    Watch,
 )
 from tidelog.log.directory import LogDirectory
 from tidelog.log.log import FlushJob
 from tidelog.replication.partition import Partition, Role
+
+__all__ = ["Broker", "Effect", "Removal", "StoreFailed"]
 
 
 class Removal(NamedTuple):
@@ -59,7 +67,7 @@ class Removal(NamedTuple):
 SILENCE_CHECK_MS = 10_000  # how often clients that push no more metrics are looked for
 TRIMS_KEPT_MS = 1_000  # how long a deletion of records may be known to memory alone
 _LOGGER_LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
-Effect = StoreRequest | Removal | Checkpoint | CopyRequest
+Effect = StoreRequest | Watch | PeerSend | Removal | Checkpoint | CopyRequest
 OnOutcome = Callable[[Outcome], None]
 
 
@@ -69,10 +77,12 @@ class Broker:
         settings: BrokerSettings,
         directories: Sequence[LogDirectory],
         entropy: Callable[[int], bytes],
+        is_sharing: bool = False,
     ) -> None:
         self.settings = settings
         self.node_id = settings.number("node.id")
         self.entropy = entropy
+        self.is_sharing = is_sharing  # the store, with other brokers
         self.now_ms = 0
         self.uptime_ms = 0
         self.image = Image()
@@ -83,6 +93,13 @@ class Broker:
         self.checkpoints = Checkpoints(self.partitions.directories)
         self.relocation = Relocation(self)
         self.coordinators = Coordinators(self)
+        self.topics = Topics(self)
+        self.replicas = Replicas(self)
+        self.following = Following(self)
+        self.control = Control(self)
+        self.forwarding = Forwarding(self)
+        self.registration = Registration(self)
+        self.producer_ids = ProducerIds(self)
         self.effects: list[Effect] = []
         self.flushes: list[tuple[Partition, FlushJob]] = []
         self._flushing_count = 0
@@ -93,12 +110,8 @@ class Broker:
         # Requests served, by API key and version, as `key << API_VERSION_BITS | version`.
         self.served_counts = [0] * (API_KEY_MAX + 1 << API_VERSION_BITS)
         self.logger_override: str | None = None
-        self._facts = BrokerFacts(self.node_id, "", 0, settings.text("broker.rack"), 0)
-        self._was_clean = False
         self._tickets = 0
         self._pending: dict[int, OnOutcome] = {}
-        self._producer_ids = range(0)
-        self._producer_id_waiters: list[Callable[[int | None], None]] = []
         self._retention = Interval(settings.number("log.retention.check.interval.ms"))
         self._checkpoints = Interval(settings.number("log.flush.offset.checkpoint.interval.ms"))
         self._trims = Interval(TRIMS_KEPT_MS)
@@ -116,67 +129,16 @@ class Broker:
         self.now_ms = now_ms
         self.uptime_ms = uptime_ms
 
-    # Starting: read the tree, make what is missing, register, open the logs.
-
     def start(self, host: str, port: int) -> None:
-        self._facts.host, self._facts.port = host, port
-        self.submit(ReadTree("/"), self._on_tree)
+        self.registration.start(host, port)
 
-    def _on_tree(self, outcome: Outcome) -> None:
-        if not isinstance(outcome, Tree):
-            raise StoreFailed(f"the store cannot be read: {outcome}")
-        self.image.load(outcome.nodes)
-        self._use_broker_settings()
-        unknown = unknown_level(self.image)
-        if unknown is not None:
-            raise StoreFailed(unknown)
-        operations = controller.decide_first_start(self.image, self.new_id())
-        if operations:
-            self.change(operations, self._on_first_start)
-        else:
-            self._register()
+    @property
+    def is_registered(self) -> bool:
+        return self.registration.is_registered
 
-    def _on_first_start(self, outcome: Outcome) -> None:
-        if not isinstance(outcome, Done):
-            raise StoreFailed(f"the store cannot be written: {outcome}")
-        self._register()
-
-    def _register(self) -> None:
-        self._was_clean = self.partitions.claim_directories(self.image.cluster_id, self.entropy)
-        operations = controller.decide_registration(self.image, self._facts, self._was_clean)
-        self.change(operations, self._on_registered)
-
-    def _on_registered(self, outcome: Outcome) -> None:
-        if not isinstance(outcome, Done):
-            raise StoreFailed(f"this broker cannot be registered: {outcome}")
-        for topic in self.image.topics.values():
-            self._open_topic(topic, is_new=False)
-        self.checkpoints.forget(self.partitions.unknown_names())
-        self.is_serving = True
-        opened = self.partitions
-        self.events.append(
-            info(
-                "logs opened",
-                topics=len(self.image.topics),
-                partitions=sum(1 for _ in opened.all()),
-                after_clean_stop=self._was_clean,
-                scanned_bytes=opened.scanned_size,
-                cut_bytes=opened.cut_size,
-            )
-        )
-
-    def _open_topic(self, topic: TopicFacts, is_new: bool) -> bool:
-        """Whether all of the topic's logs could be opened; if not, their directory is offline now."""
-        failures = self.partitions.open_topic(topic, self.now_ms, is_new)
-        self.events += self.partitions.take_events()
-        for failed in failures:
-            self.fail_directory(failed.directory, failed.error)
-        for directory, name in self.partitions.take_strays():
-            self.effects.append(Removal(directory, [name], self.uptime_ms))
-        for partition in self.partitions.of(topic.topic_id) or ():
-            self.maybe_flush(partition)
-            self.coordinators.lead(partition)
-        return not failures
+    @property
+    def broker_epoch(self) -> int:
+        return self.registration.epoch
 
     # The store: requests out, replies in.
 
@@ -192,32 +154,48 @@ class Broker:
 
     def change(self, operations: list[Operation], on_outcome: OnOutcome) -> None:
         """Ask the store for a change; the image has it before `on_outcome` hears that it was done."""
+        asked = [*operations, notice_of(operations)] if self.is_sharing else operations
 
         def on_multi(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
                 self.image.apply(operations)
-                self._follow(operations)
+                self.follow([operation.path for operation in operations])
             on_outcome(outcome)
 
-        self.submit(Multi(tuple(operations)), on_multi)
+        self.submit(Multi(tuple(asked)), on_multi)
 
-    def _follow(self, operations: list[Operation]) -> None:
+    def follow(self, paths: list[str]) -> None:
         """Let what has changed in the image take effect here."""
         topics: dict[bytes, None] = {}
-        for operation in operations:
-            parts = operation.path.split("/")
+        written: dict[bytes, None] = {}
+        has_brokers = False
+        for path in paths:
+            parts = path.split("/")
             if parts[1] == "config" and parts[2] == BROKER_CONFIG:
-                self._use_broker_settings()
+                self.use_broker_settings()
                 self.events.append(info("broker settings changed", of=parts[3]))
-            elif parts[1] == "topics" and len(parts) == 3 and isinstance(operation, Write):
+            elif parts[1] == "topics":
                 topics[bytes.fromhex(parts[2])] = None
-        for topic_id in topics:
-            topic = self.image.topics_by_id[topic_id]
-            self._use_topic_settings(topic)
-            set_now = [f"{name}={value}" for name, value in sorted(topic.config.items())]
-            self.events.append(info("topic settings changed", topic=topic.name, settings=set_now))
+                if len(parts) == 3:
+                    written[bytes.fromhex(parts[2])] = None
+            elif parts[1] == "brokers":
+                has_brokers = True
+        for topic_id in written:
+            topic = self.image.topics_by_id.get(topic_id)
+            if topic is not None and self.partitions.of(topic_id) is not None:
+                self._use_topic_settings(topic)
+                set_now = [f"{name}={value}" for name, value in sorted(topic.config.items())]
+                self.events.append(info("topic settings changed", topic=topic.name, settings=set_now))
+        if self.registration.is_registered:
+            self.topics.follow(topics)
+            if has_brokers:
+                self.replicas.note_brokers()
+            if topics or has_brokers:
+                self.control.note_change()
+                self.control.look()
+        self.forwarding.note_topics()
 
-    def _use_broker_settings(self) -> None:
+    def use_broker_settings(self) -> None:
         """What was changed at run time, for this broker and for all; it reaches every topic."""
         stored = self.image.configs[BROKER_CONFIG]
         own = self._usable(stored.get(str(self.node_id), {}))
@@ -241,12 +219,37 @@ class Broker:
 
     def _use_topic_settings(self, topic: TopicFacts) -> None:
         for partition in self.partitions.use_settings(topic, self.partitions.resolve(topic)):
-            self.waiting.on_moved(partition)
-            self.coordinators.on_moved(partition)
+            self.on_moved(partition)
             self.maybe_flush(partition)
+            self.replicas.note_settings(partition)
 
-    def on_store_reply(self, reply: StoreReply) -> None:
-        self._pending.pop(reply.ticket)(reply.outcome)
+    def on_store_event(self, event: StoreEvent) -> None:
+        if isinstance(event, StoreReply):
+            self._pending.pop(event.ticket)(event.outcome)
+        elif isinstance(event, Changed):
+            self.following.on_changed(event.path)
+        else:
+            self.registration.on_session_ended()
+
+    # Other brokers: frames out, frames in.
+
+    def on_peer_frame(self, node_id: int, lane: int, frame: memoryview) -> None:
+        """An answer from a peer, without its size."""
+        if lane == REPLICATE:
+            self.replicas.on_frame(node_id, frame)
+        else:
+            self.forwarding.on_frame(node_id, frame)
+
+    def on_peer_closed(self, node_id: int, lane: int) -> None:
+        if lane == REPLICATE:
+            self.replicas.on_closed(node_id)
+        else:
+            self.forwarding.on_closed(node_id)
+
+    def on_moved(self, partition: Partition) -> None:
+        """More of a partition is there, committed, or on disk."""
+        self.waiting.on_moved(partition)
+        self.coordinators.on_moved(partition)
 
     # Topics.
 
@@ -259,99 +262,25 @@ class Broker:
     def create_topic(
         self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome
     ) -> None:
-        topic_id = self.new_id()
-        operations = controller.decide_topic(name, topic_id, config, assignment)
-
-        def on_created(outcome: Outcome) -> None:
-            if isinstance(outcome, Done):
-                self.events.append(info("topic created", topic=name, partitions=len(assignment)))
-                self._open_when_fresh(name, topic_id, then)
-            else:
-                then(outcome)
-
-        self.change(operations, on_created)
-
-    def _open_when_fresh(self, name: str, topic_id: bytes, then: OnOutcome) -> None:
-        """Make the folders that a topic lacks, once no checkpoint has the offsets of one of its name."""
-        if self.checkpoints.is_stale(name):
-            self.checkpoints.wait_for_name(name, lambda: self._open_now(topic_id, then))
-            if self.checkpoints.is_urgent:
-                self._write_checkpoints()
-        else:
-            self._open_now(topic_id, then)
-
-    def _open_now(self, topic_id: bytes, then: OnOutcome) -> None:
-        topic = self.image.topics_by_id.get(topic_id)
-        if topic is None:
-            then(Unknown("the topic was deleted as soon as it was made"))
-        elif self._open_topic(topic, True):
-            then(Done())
-        else:
-            then(Unknown(f"the folders of topic {topic.name} could not be made"))
+        self.topics.create(name, config, assignment, then)
 
     def grow_topic(self, topic: TopicFacts, added: list[list[int]], then: OnOutcome) -> None:
-        """Add partitions to a topic, with those replicas."""
-
-        def on_grown(outcome: Outcome) -> None:
-            if isinstance(outcome, Done):
-                self.events.append(info("topic grown", topic=topic.name, added=len(added)))
-                self._open_when_fresh(topic.name, topic.topic_id, then)
-            else:
-                then(outcome)
-
-        self.change(controller.decide_growth(topic, added), on_grown)
+        self.topics.grow(topic, added, then)
 
     def delete_topic(self, topic: TopicFacts, then: OnOutcome) -> None:
-        def on_deleted(outcome: Outcome) -> None:
-            if isinstance(outcome, Done):
-                self.events.append(info("topic deleted", topic=topic.name))
-                self._close_topic(topic)
-            then(outcome)
-
-        self.change(controller.decide_deletion(topic), on_deleted)
-
-    def _close_topic(self, topic: TopicFacts) -> None:
-        for partition in self.partitions.of(topic.topic_id) or ():
-            self.relocation.cancel(partition)
-            try:
-                directory, name = self.partitions.retire(partition, self.entropy(16))
-                self.remove_later(directory, name, partition.log.settings.file_delete_delay_ms)
-            except OSError as error:
-                self.fail_directory(partition.directory, error)
-            self.waiting.on_moved(partition)
-            self.coordinators.resign(partition)
-        self.partitions.forget(topic)
-        self.checkpoints.forget([topic.name])
-        self.coordinators.on_topic_deleted(topic.name, topic.topic_id)
+        self.topics.delete(topic, then)
 
     def remove_later(self, directory: Directory, name: str, delay_ms: int) -> None:
         self.effects.append(Removal(directory, [name], self.uptime_ms + delay_ms))
 
-    # Producer ids, taken from the store a block at a time.
+    def remove_files(self, partition: Partition, names: list[str]) -> None:
+        """Unlink files of a partition's log that have left it, after a while."""
+        if names:
+            due_ms = self.uptime_ms + partition.log.settings.file_delete_delay_ms
+            self.effects.append(Removal(partition.log.directory, names, due_ms))
 
-    def take_producer_id(self, then: Callable[[int | None], None]) -> None:
-        """Hand the next free producer id to `then`, at once or when the store has given a new block."""
-        if self._producer_ids:
-            self._producer_ids, taken = self._producer_ids[1:], self._producer_ids[0]
-            then(taken)
-            return
-        self._producer_id_waiters.append(then)
-        if len(self._producer_id_waiters) == 1:
-            first = self.image.next_producer_id
-            block = range(first, first + controller.PRODUCER_ID_BLOCK_SIZE)
-            self.change(
-                controller.decide_producer_ids(self.image), lambda outcome: self._on_block(outcome, block)
-            )
-
-    def _on_block(self, outcome: Outcome, block: range) -> None:
-        waiters, self._producer_id_waiters = self._producer_id_waiters, []
-        if isinstance(outcome, Done):
-            self._producer_ids = block
-        for then in waiters:
-            if isinstance(outcome, Done):
-                self.take_producer_id(then)
-            else:
-                then(None)
+    def take_producer_id(self, then: OnProducerId) -> None:
+        self.producer_ids.take(then)
 
     # Flushing: jobs out, results in.
 
@@ -383,10 +312,9 @@ class Broker:
             self.fail_directory(partition.directory, error)
         else:
             partition.on_flushed(self.now_ms)
-            self.waiting.on_moved(partition)
-            self.coordinators.on_moved(partition)
-            if partition.role is Role.LEADER:
-                self.maybe_flush(partition)
+            self.on_moved(partition)
+            self.replicas.on_flushed(partition)
+            self.maybe_flush(partition)
         self._begin_queued_flushes()
 
     def fail_directory(self, directory: LogDirectory, failure: OSError) -> None:
@@ -400,9 +328,13 @@ class Broker:
             self.events.append(error("directory offline", directory=directory.path, reason=str(failure)))
         self.relocation.cancel_touching(directory)
         for partition in self.partitions.in_directory(directory):
+            self.replicas.drop(partition)
             partition.become_offline()
             self.waiting.on_moved(partition)
             self.coordinators.resign(partition)
+            topic = self.image.topics_by_id.get(partition.topic_id)
+            if topic is not None and self.is_registered:
+                self.replicas.give_up(partition, topic)
         self.checkpoints.release()
 
     @property
@@ -415,6 +347,10 @@ class Broker:
     def tick(self) -> None:
         self.coordinators.tick()  # what is gathered is written before anybody is told that it took too long
         self.waiting.tick(self.uptime_ms)
+        self.replicas.tick()
+        self.following.tick()
+        self.control.tick()
+        self.forwarding.tick()
         if self.relocation.moves:
             self.relocation.advance()
         self.partitions.mark_overdue_flushes(self.now_ms)
@@ -441,9 +377,26 @@ class Broker:
             except OSError as error:
                 self.fail_directory(partition.directory, error)
                 continue
-            if names:
-                due_ms = self.uptime_ms + partition.log.settings.file_delete_delay_ms
-                self.effects.append(Removal(partition.log.directory, names, due_ms))
+            self.remove_files(partition, names)
+
+    def write_urgent_checkpoints(self) -> None:
+        if self.checkpoints.is_urgent:
+            self._write_checkpoints()
+
+    def lower_recovery_points(self, ends: dict[Partition, int]) -> bool:
+        """Have the checkpoints say, durably, that no more than this is flushed; whether it is done for all.
+        Where less was flushed anyway there is nothing to do."""
+        lowered = {partition: end for partition, end in ends.items() if end < partition.log.recovery_point}
+        for directory in dict.fromkeys(partition.directory for partition in lowered):
+            checkpoint = self.partitions.checkpoint(directory, 0)
+            for partition, end in lowered.items():
+                if partition.directory is directory:
+                    checkpoint.recovery_points[partition.topic, partition.index] = end
+            try:
+                checkpoint.write()
+            except OSError as failure:
+                self.fail_directory(directory, failure)
+        return all(partition.is_open for partition in lowered)
 
     def _write_checkpoints(self) -> None:
         number = self.checkpoints.take_number()
@@ -463,10 +416,6 @@ class Broker:
         for directory in self.partitions.directories:
             try:
                 if directory.failure is None:
-                    self.partitions.close_directory(directory, self.image.broker_epoch, run_jobs)
+                    self.partitions.close_directory(directory, self.broker_epoch, run_jobs)
             except OSError as error:
                 self.fail_directory(directory, error)
-
-
-class StoreFailed(Exception):
-    """The store did not do what a start cannot go on without."""

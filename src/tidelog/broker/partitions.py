@@ -14,7 +14,7 @@ from tidelog.base.files import Directory
 from tidelog.base.limits import FLUSHES_MAX, RESOLVED_SETTINGS_MAX
 from tidelog.base.setting import InvalidSetting
 from tidelog.cluster.controller import encode_id
-from tidelog.cluster.image import PartitionFacts, TopicFacts
+from tidelog.cluster.image import TopicFacts
 from tidelog.log.checkpoint import Offsets
 from tidelog.log.directory import (
     PARTITION_METADATA,
@@ -69,7 +69,8 @@ class Partitions:
         self._node_id = node_id
         self._settings = settings
         self.directories = list(directories)
-        self._by_topic: dict[str | bytes, list[Partition]] = {}
+        self._by_topic: dict[str | bytes, list[Partition | None]] = {}
+        self._names: dict[bytes, str] = {}
         self._resolved: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
         self._timed_flush: dict[Partition, None] = {}
         self._events: list[Event] = []
@@ -78,14 +79,32 @@ class Partitions:
         self.cut_size = 0  # and what of it had to go
         self.departed = dict.fromkeys(COUNTERS, 0)  # what was counted by partitions that are gone
 
-    def of(self, topic: str | bytes) -> list[Partition] | None:
-        """The partitions of a topic, by name or by id."""
+    def of(self, topic: str | bytes) -> list[Partition | None] | None:
+        """The partitions of a topic, by name or by id; None for those that are not here."""
         return self._by_topic.get(topic)
+
+    def find(self, topic: str | bytes, index: int) -> Partition | None:
+        """One partition, if it is here."""
+        here = self._by_topic.get(topic)
+        return here[index] if here is not None and 0 <= index < len(here) else None
+
+    def name_of(self, topic_id: bytes) -> str:
+        return self._names[topic_id]
 
     def all(self) -> Iterator[Partition]:
         for topic, partitions in self._by_topic.items():
             if isinstance(topic, str):
-                yield from partitions
+                yield from (partition for partition in partitions if partition is not None)
+
+    def lacks(self, topic: TopicFacts) -> bool:
+        """Whether something of a topic is to be opened here."""
+        here = self._by_topic.get(topic.topic_id)
+        if here is None or len(here) < len(topic.partitions):
+            return True
+        return any(
+            here[index] is None and self._node_id in facts.replicas
+            for index, facts in topic.partitions.items()
+        )
 
     def in_directory(self, directory: LogDirectory) -> Iterator[Partition]:
         return (partition for partition in self.all() if partition.directory is directory)
@@ -94,12 +113,13 @@ class Partitions:
     def has_failed(self) -> bool:
         return all(directory.failure is not None for directory in self.directories)
 
-    def claim_directories(self, cluster_id: str, entropy: Callable[[int], bytes]) -> bool:
-        """Check that the directories are ours; whether all of them were closed cleanly."""
+    def claim_directories(self, cluster_id: str, entropy: Callable[[int], bytes]) -> tuple[bool, int]:
+        """Check that the directories are ours; whether all of them were closed cleanly, and by a broker of
+        which epoch."""
         clean = [directory.peek_clean() for directory in self.directories]
         for directory in self.directories:
             directory.open(cluster_id, self._node_id, encode_id(entropy(16)))
-        return all(clean)
+        return all(clean), min(directory.clean_epoch for directory in self.directories)
 
     def open_topic(self, topic: TopicFacts, now_ms: int, is_new: bool) -> list[DirectoryFailed]:
         """Open or make the logs of a topic's partitions that are not open. One that cannot be opened is
@@ -107,22 +127,24 @@ class Partitions:
         for it."""
         settings = self.resolve(topic)
         failures: list[DirectoryFailed] = []
-        opened = list(self._by_topic.get(topic.topic_id, ()))
-        for index in sorted(topic.partitions)[len(opened) :]:
-            facts = topic.partitions[index]
+        here = self._by_topic.setdefault(topic.topic_id, [])
+        here += [None] * (len(topic.partitions) - len(here))
+        self._by_topic[topic.name] = here
+        self._names[topic.topic_id] = topic.name
+        for index, facts in topic.partitions.items():
+            if here[index] is not None or self._node_id not in facts.replicas:
+                continue
             try:
                 partition = self._open_partition(topic, index, settings, now_ms, is_new)
-                self._lead(partition, facts)
                 # From here on the log knows; a topic of that name that is made later begins with nothing.
-                partition.directory.recovery_points.pop((topic.name, index), None)
-                partition.directory.start_offsets.pop((topic.name, index), None)
+                for offsets in partition.directory.offsets:
+                    offsets.pop((topic.name, index), None)
             except DirectoryFailed as failed:
                 failures.append(failed)
                 partition = _offline(topic, index, settings, failed.directory)
             if settings.flush_ms < FOREVER_MS:
                 self._timed_flush[partition] = None
-            opened.append(partition)
-        self._by_topic[topic.name] = self._by_topic[topic.topic_id] = opened
+            here[index] = partition
         return failures
 
     def resolve(self, topic: TopicFacts) -> TopicSettings:
@@ -152,7 +174,7 @@ class Partitions:
 
     def use_settings(self, topic: TopicFacts, settings: TopicSettings) -> list[Partition]:
         """Let settings take effect; the partitions they are for."""
-        partitions = self._by_topic.get(topic.topic_id, [])
+        partitions = [found for found in self._by_topic.get(topic.topic_id, ()) if found is not None]
         for partition in partitions:
             partition.use_settings(settings)
             if settings.flush_ms < FOREVER_MS:
@@ -165,12 +187,6 @@ class Partitions:
         """Folders of deleted topics that were in the way, renamed, to be removed."""
         strays, self._strays = self._strays, []
         return strays
-
-    def _lead(self, partition: Partition, facts: PartitionFacts) -> None:
-        try:
-            partition.become_leader(facts.leader, facts.leader_epoch, facts.in_sync_replicas)
-        except OSError as error:
-            raise DirectoryFailed(partition.directory, error) from error
 
     def take_events(self) -> list[Event]:
         """What opening logs has found."""
@@ -187,7 +203,8 @@ class Partitions:
         except OSError as error:
             raise DirectoryFailed(home, error) from error
         home.partition_count += 1
-        return Partition(topic.name, topic.topic_id, index, log, home)
+        high_watermark = 0 if is_new else home.high_watermarks.get((topic.name, index), 0)
+        return Partition(topic.name, topic.topic_id, index, log, home, high_watermark)
 
     def _open_in(
         self,
@@ -297,12 +314,14 @@ class Partitions:
         old_home.directory.sync()  # or, with the new home away, it would be taken for the partition
         return old_home.directory, aside
 
-    def forget(self, topic: TopicFacts) -> None:
-        for partition in self._by_topic.get(topic.name, ()):
-            for name in COUNTERS:
-                self.departed[name] += getattr(partition, name)
-        self._by_topic.pop(topic.name, None)
-        self._by_topic.pop(topic.topic_id, None)
+    def forget(self, topic_id: bytes) -> None:
+        name = self._names.pop(topic_id)
+        here = self._by_topic.pop(topic_id)
+        if self._by_topic.get(name) is here:
+            del self._by_topic[name]
+        for partition in here:
+            for counter in COUNTERS if partition is not None else ():
+                self.departed[counter] += getattr(partition, counter)
 
     def mark_overdue_flushes(self, now_ms: int) -> None:
         """Partitions with `flush.ms` whose oldest unflushed record has waited that long."""
@@ -313,14 +332,12 @@ class Partitions:
 
     def wanting_flush(self) -> list[Partition]:
         return [
-            partition
-            for partition in self._timed_flush
-            if partition.is_flush_wanted and partition.role is Role.LEADER
+            partition for partition in self._timed_flush if partition.is_flush_wanted and partition.is_open
         ]
 
     def remove_expired(self, partition: Partition, now_ms: int) -> list[str]:
         if partition.role is not Role.LEADER:
-            return []
+            return []  # a follower's log starts where its leader's does
         return remove_expired(partition.log, partition.high_watermark, now_ms, partition.is_internal)
 
     def expire_producers(self, now_ms: int) -> None:

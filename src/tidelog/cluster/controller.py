@@ -11,10 +11,13 @@ from collections.abc import Mapping
 
 from tidelog.cluster.features import decide_first_levels
 from tidelog.cluster.image import (
-    BROKER_EPOCH,
+    BROKER_EPOCHS,
     BROKERS,
     CLUSTER,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
     NAMES,
+    NOBODY,
     PRODUCER_IDS,
     BrokerFacts,
     Image,
@@ -34,49 +37,51 @@ def encode_id(raw: bytes) -> str:
 
 
 def decide_first_start(image: Image, cluster_id: bytes) -> list[Operation]:
-    """The nodes that every cluster has; nothing if they are there."""
-    if CLUSTER in image.versions:
-        return decide_first_levels(image, is_new=False)
-    return [
-        Create(CLUSTER, encode_fields(id=encode_id(cluster_id))),
-        Create(PRODUCER_IDS, encode_fields(next=0)),
-        Create(BROKER_EPOCH, encode_fields(epoch=0)),
-        *decide_first_levels(image, is_new=True),
-    ]
-
-
-def decide_registration(image: Image, broker: BrokerFacts, was_clean: bool) -> list[Operation]:
-    """Raise the broker epoch and register under it; after a crash, lead under new leader epochs.
-
-    A machine that lost power may have lost the unsynced end of a log, and will give the same offsets
-    again: the epoch tells the two apart.
-    """
-    epoch = image.broker_epoch + 1
-    fields = encode_fields(epoch=epoch, host=broker.host, port=broker.port, rack=broker.rack)
-    path = f"{BROKERS}/{broker.node_id}"
-    operations: list[Operation] = [
-        Write(BROKER_EPOCH, encode_fields(epoch=epoch), image.versions[BROKER_EPOCH]),
-        Write(path, fields) if path in image.versions else Create(path, fields, is_ephemeral=True),
-    ]
-    if not was_clean:
-        for topic in image.topics.values():
-            operations += _decide_new_epochs(topic, broker.node_id)
-    return operations
-
-
-def _decide_new_epochs(topic: TopicFacts, node_id: int) -> list[Operation]:
+    """The nodes that every cluster has, as far as they are missing."""
     operations: list[Operation] = []
-    for index, facts in topic.partitions.items():
-        if facts.leader == node_id:
-            raised = PartitionFacts(
-                node_id, facts.leader_epoch + 1, facts.in_sync_replicas, facts.replicas, facts.version
-            )
-            operations.append(Write(topic.path(index), raised.encode(), facts.version))
-    return operations
+    if CLUSTER not in image.versions:
+        operations += [
+            Create(CLUSTER, encode_fields(id=encode_id(cluster_id))),
+            Create(PRODUCER_IDS, encode_fields(next=0)),
+        ]
+    if CONTROLLER_EPOCH not in image.versions:
+        operations.append(Create(CONTROLLER_EPOCH, encode_fields(epoch=0)))
+    return [*operations, *decide_first_levels(image, is_new=CLUSTER not in image.versions)]
+
+
+def decide_registration(image: Image, broker: BrokerFacts, is_trusted: bool) -> list[Operation]:
+    """Register under a new broker epoch. Whoever may have lost something is trusted from here on only: no
+    membership of before counts any more."""
+    node_id = broker.node_id
+    last = image.broker_epochs.get(node_id)
+    epoch = last.epoch + 1 if last is not None else 1
+    since = last.trusted_since if last is not None and is_trusted else epoch
+    broker.epoch = epoch
+    return [
+        _write_or_create(
+            image, f"{BROKER_EPOCHS}/{node_id}", encode_fields(epoch=epoch, trusted_since=since)
+        ),
+        *([Delete(path)] if (path := f"{BROKERS}/{node_id}") in image.versions else []),
+        Create(path, broker.encode(), is_ephemeral=True),
+    ]
+
+
+def _write_or_create(image: Image, path: str, data: bytes) -> Operation:
+    version = image.versions.get(path)
+    return Create(path, data) if version is None else Write(path, data, version)
+
+
+def decide_candidacy(image: Image, node_id: int) -> list[Operation]:
+    """Become the controller, under an epoch that no controller before has had."""
+    epoch = image.controller_epoch + 1
+    return [
+        Write(CONTROLLER_EPOCH, encode_fields(epoch=epoch), image.versions[CONTROLLER_EPOCH]),
+        Create(CONTROLLER, encode_fields(id=node_id, epoch=epoch), is_ephemeral=True),
+    ]
 
 
 def decide_topic(
-    name: str, topic_id: bytes, config: Mapping[str, str], assignment: list[list[int]]
+    image: Image, name: str, topic_id: bytes, config: Mapping[str, str], assignment: list[list[int]]
 ) -> list[Operation]:
     topic = TopicFacts(topic_id, name, dict(config), 0)
     operations: list[Operation] = [
@@ -84,17 +89,22 @@ def decide_topic(
         Create(topic.path(), encode_fields(name=name, config=topic.config)),
     ]
     for index, replicas in enumerate(assignment):
-        facts = PartitionFacts(replicas[0], 0, list(replicas), list(replicas), 0)
-        operations.append(Create(topic.path(index), facts.encode()))
+        operations.append(Create(topic.path(index), _first_facts(image, replicas).encode()))
     return operations
 
 
-def decide_growth(topic: TopicFacts, added: list[list[int]]) -> list[Operation]:
+def _first_facts(image: Image, replicas: list[int]) -> PartitionFacts:
+    """A new partition is in sync wherever somebody is there to have it."""
+    members = {node_id: image.brokers[node_id].epoch for node_id in replicas if image.is_able(node_id)}
+    leader = next(iter(members), NOBODY)
+    return PartitionFacts(leader, 0, list(members) or list(replicas), list(replicas), 0, [], members)
+
+
+def decide_growth(image: Image, topic: TopicFacts, added: list[list[int]]) -> list[Operation]:
     """More partitions, numbered on; refused if somebody changed the topic meanwhile."""
     operations: list[Operation] = [Check(topic.path(), topic.version)]
     for index, replicas in enumerate(added, start=len(topic.partitions)):
-        facts = PartitionFacts(replicas[0], 0, list(replicas), list(replicas), 0)
-        operations.append(Create(topic.path(index), facts.encode()))
+        operations.append(Create(topic.path(index), _first_facts(image, replicas).encode()))
     return operations
 
 

@@ -5,17 +5,22 @@
 | `/cluster`                  | id                                                 | the first broker, once |
 | `/producer-ids`             | next: the first id not yet given away              | any broker, if-version |
 | `/features`                 | epoch; levels: feature to its finalized level      | the controller         |
-| `/brokers/epoch`            | epoch: raised in the multi that registers a broker | each broker            |
-| `/brokers/ids/<id>`         | epoch, host, port, rack (ephemeral)                | that broker            |
+| `/controller-epoch`         | epoch; the node is never made anew                 | who becomes controller |
+| `/controller`               | id, epoch (ephemeral)                              | the same, in one multi |
+| `/brokers/epochs/<id>`      | epoch, trusted_since; never made anew              | that broker, at start  |
+| `/brokers/ids/<id>`         | epoch, host, port, rack, directory, is_stopping    | that broker            |
+|                             | (ephemeral)                                        |                        |
 | `/names/<name>`             | id of the topic that has the name now              | the controller         |
 | `/config/<kind>/<name>`     | key to text; kinds: brokers, client-metrics,       | the controller         |
 |                             | groups. Of brokers a number, or `default` for all  |                        |
 | `/scram/<user>`             | mechanism to iterations, salt, stored_key and      | the controller         |
 |                             | server_key in base64                               |                        |
 | `/topics/<id>`              | name, config                                       | the controller         |
-| `/topics/<id>/<partition>`  | leader, leader_epoch, isr, replicas                | the leader, controller |
+| `/topics/<id>/<partition>`  | leader, leader_epoch, isr, eligible, replicas;     | the leader, controller |
+|                             | members: the broker epoch of each of the first two |                        |
+| `/changes/<number>`         | paths that the same multi has written              | whoever wrote them     |
 
-**Invariant:** changes only by `apply` of what the store has confirmed.
+**Invariant:** changes only by what the store has confirmed or shown, and never back to an older version.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from tidelog.cluster.store import Create, Delete, Node, Operation, Write
@@ -31,7 +36,9 @@ from tidelog.cluster.store import Create, Delete, Node, Operation, Write
 CLUSTER = "/cluster"
 PRODUCER_IDS = "/producer-ids"
 FEATURES = "/features"
-BROKER_EPOCH = "/brokers/epoch"
+CONTROLLER_EPOCH = "/controller-epoch"
+CONTROLLER = "/controller"
+BROKER_EPOCHS = "/brokers/epochs"
 BROKERS = "/brokers/ids"
 NAMES = "/names"
 CONFIG = "/config"
@@ -39,6 +46,8 @@ BROKER_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG = "brokers", "client-metrics"
 DEFAULT_BROKER = "default"
 SCRAM = "/scram"
 TOPICS = "/topics"
+CHANGES = "/changes"
+NOBODY = -1
 
 
 def escape_name(name: str) -> str:
@@ -65,6 +74,25 @@ class BrokerFacts:
     port: int
     rack: str
     epoch: int
+    directory: str = ""  # the id of its first log directory: who else comes with this node id is another
+    is_stopping: bool = False
+
+    def encode(self) -> bytes:
+        return encode_fields(
+            epoch=self.epoch,
+            host=self.host,
+            port=self.port,
+            rack=self.rack,
+            directory=self.directory,
+            is_stopping=self.is_stopping,
+        )
+
+
+class BrokerEpoch(NamedTuple):
+    """The last registration of a broker. What it had before `trusted_since` it may have lost."""
+
+    epoch: int
+    trusted_since: int
 
 
 @dataclass(slots=True)
@@ -74,12 +102,16 @@ class PartitionFacts:
     in_sync_replicas: list[int]
     replicas: list[int]
     version: int
+    eligible: list[int] = field(default_factory=list)  # left an ISR below the minimum, with all that counts
+    members: dict[int, int] = field(default_factory=dict)  # the broker epoch each of these two came in with
 
     def encode(self) -> bytes:
         return encode_fields(
             leader=self.leader,
             leader_epoch=self.leader_epoch,
             isr=self.in_sync_replicas,
+            eligible=self.eligible,
+            members={str(node_id): epoch for node_id, epoch in self.members.items()},
             replicas=self.replicas,
         )
 
@@ -113,7 +145,9 @@ class Image:
         }
         self.client_metrics_epoch = 0  # raised with every change of them
         self.scram: dict[str, dict[str, dict[str, Any]]] = {}  # by user and mechanism
-        self.broker_epoch = 0
+        self.broker_epochs: dict[int, BrokerEpoch] = {}
+        self.controller_id = NOBODY
+        self.controller_epoch = 0
         self.next_producer_id = 0
         self.features_epoch = -1
         self.feature_levels: dict[str, int] = {}
@@ -127,10 +161,41 @@ class Image:
         found = self._folded_names.get(_fold(name))
         return found if found != name else None
 
-    def load(self, nodes: dict[str, Node]) -> None:
-        """Take the whole tree; parents come before children because paths are sorted."""
+    def is_trusted(self, facts: PartitionFacts, node_id: int) -> bool:
+        """Whether a member has kept all that it had when it was taken in."""
+        known = self.broker_epochs.get(node_id)
+        return known is not None and facts.members.get(node_id, 0) >= known.trusted_since
+
+    def is_able(self, node_id: int) -> bool:
+        """Whether a broker is there, and means to stay."""
+        broker = self.brokers.get(node_id)
+        return broker is not None and not broker.is_stopping
+
+    def load(self, nodes: dict[str, Node]) -> list[str]:
+        """Take the whole tree; the paths that differ from what was known."""
+        gone = [path for path in self.versions if path not in nodes]
+        return self.take([*gone, *nodes], nodes)
+
+    def take(self, paths: Iterable[str], nodes: dict[str, Node]) -> list[str]:
+        """Take what those paths were found to have; the ones that differ from what was known. Parents come
+        before children because paths are sorted, and go after them."""
+        changed = []
+        gone = [path for path in paths if path not in nodes and path in self.versions]
+        for path in sorted(gone, reverse=True):
+            self._delete(path)
+            changed.append(path)
         for path in sorted(nodes):
-            self._set(path, nodes[path].data, nodes[path].version)
+            data, version = nodes[path]
+            if self._is_news(path, data, version):
+                self._set(path, data, version)
+                changed.append(path)
+        return changed
+
+    def _is_news(self, path: str, data: bytes, version: int) -> bool:
+        known = self.versions.get(path)
+        if known is None or not path.startswith((TOPICS + "/", BROKER_EPOCHS + "/")):
+            return True
+        return version > known  # a node that is never made anew, seen as it once was
 
     def apply(self, operations: Iterable[Operation]) -> None:
         """What a confirmed request did to the tree."""
@@ -143,6 +208,8 @@ class Image:
                 self._delete(operation.path)
 
     def _set(self, path: str, data: bytes, version: int) -> None:
+        if path.startswith(CHANGES):
+            return  # notices say what to read; they are no facts
         fields = json.loads(data) if data else {}
         parts = path.split("/")
         if path == CLUSTER:
@@ -151,22 +218,36 @@ class Image:
             self.next_producer_id = fields["next"]
         elif path == FEATURES:
             self.features_epoch, self.feature_levels = fields["epoch"], fields["levels"]
-        elif path == BROKER_EPOCH:
-            self.broker_epoch = fields["epoch"]
+        elif path == CONTROLLER_EPOCH:
+            self.controller_epoch = fields["epoch"]
+        elif path == CONTROLLER:
+            self.controller_id = fields["id"]
+        elif path.startswith(BROKER_EPOCHS + "/"):
+            self.broker_epochs[int(parts[3])] = BrokerEpoch(fields["epoch"], fields["trusted_since"])
         elif path.startswith(BROKERS + "/"):
-            node_id = int(parts[3])
-            self.brokers[node_id] = BrokerFacts(
-                node_id, fields["host"], fields["port"], fields["rack"], fields["epoch"]
-            )
+            self._set_broker(int(parts[3]), fields)
         elif path.startswith(CONFIG + "/") and parts[2] in self.configs and len(parts) == 4:
             self.configs[parts[2]][unquote(parts[3])] = fields
             self.client_metrics_epoch += parts[2] == CLIENT_METRICS_CONFIG
         elif path.startswith(SCRAM + "/"):
             self.scram[unquote(parts[2])] = fields
         elif path.startswith(TOPICS + "/"):
+            if len(parts) == 4 and bytes.fromhex(parts[2]) not in self.topics_by_id:
+                return  # the topic was deleted while its partitions were read
             self.topics_epoch += path not in self.versions
             self._set_topic(parts, fields, version)
         self.versions[path] = version
+
+    def _set_broker(self, node_id: int, fields: dict[str, Any]) -> None:
+        self.brokers[node_id] = BrokerFacts(
+            node_id,
+            fields["host"],
+            fields["port"],
+            fields["rack"],
+            fields["epoch"],
+            fields["directory"],
+            fields["is_stopping"],
+        )
 
     def _set_topic(self, parts: list[str], fields: dict[str, Any], version: int) -> None:
         topic_id = bytes.fromhex(parts[2])
@@ -179,13 +260,21 @@ class Image:
             self._folded_names[_fold(topic.name)] = topic.name
             return
         self.topics_by_id[topic_id].partitions[int(parts[3])] = PartitionFacts(
-            fields["leader"], fields["leader_epoch"], fields["isr"], fields["replicas"], version
+            fields["leader"],
+            fields["leader_epoch"],
+            fields["isr"],
+            fields["replicas"],
+            version,
+            fields.get("eligible", []),
+            {int(node_id): epoch for node_id, epoch in fields.get("members", {}).items()},
         )
 
     def _delete(self, path: str) -> None:
         self.versions.pop(path, None)
         parts = path.split("/")
-        if path.startswith(BROKERS + "/"):
+        if path == CONTROLLER:
+            self.controller_id = NOBODY
+        elif path.startswith(BROKERS + "/"):
             self.brokers.pop(int(parts[3]), None)
         elif path.startswith(CONFIG + "/") and parts[2] in self.configs and len(parts) == 4:
             self.configs[parts[2]].pop(unquote(parts[3]), None)
@@ -199,5 +288,6 @@ class Image:
                 topic.partitions.pop(int(parts[3]), None)
             elif topic is not None:
                 del self.topics_by_id[topic.topic_id]
-                self.topics.pop(topic.name, None)
-                self._folded_names.pop(_fold(topic.name), None)
+                if self.topics.get(topic.name) is topic:
+                    del self.topics[topic.name]
+                    self._folded_names.pop(_fold(topic.name), None)

@@ -9,16 +9,15 @@ from typing import Any
 from tidelog.base.limits import AUTO_CREATED_TOPICS_MAX
 from tidelog.broker.broker import Broker
 from tidelog.broker.coordinators import GROUPS_TOPIC
-from tidelog.cluster.image import TopicFacts
+from tidelog.cluster.image import NOBODY, TopicFacts
 from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Outcome
 from tidelog.handlers.describe import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS
-from tidelog.handlers.names import is_internal, name_problem
+from tidelog.handlers.names import is_internal, leader_of, name_problem, offline_replicas
 from tidelog.handlers.request import Outstanding, Request, Result
 from tidelog.handlers.uuids import to_bytes
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.metadata import DescribedPartition, TopicWriter
-from tidelog.replication.partition import Role
 
 _ZERO = timedelta(0)
 _NOT_AVAILABLE = int(ErrorCode.leader_not_available)
@@ -153,7 +152,7 @@ def _metadata(broker: Broker, request: Request, asked: Any, wanted: Wanted) -> b
         throttle_time=_ZERO,
         brokers=brokers,
         cluster_id=broker.image.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.image.controller_id,
         topics=(),
         cluster_authorized_operations=CLUSTER_OPERATIONS if of_cluster else NO_OPERATIONS,
         error_code=ErrorCode.none,
@@ -187,11 +186,9 @@ def _missing_error(name: str | None, topic_id: bytes | None) -> ErrorCode:
 
 
 def _described(broker: Broker, topic: TopicFacts) -> Iterator[DescribedPartition]:
-    here = broker.partitions.of(topic.topic_id) or ()
     for index in sorted(topic.partitions):
         facts = topic.partitions[index]
-        epoch, replicas = facts.leader_epoch, facts.replicas
-        if index < len(here) and here[index].role is not Role.OFFLINE:
-            yield 0, index, facts.leader, epoch, replicas, facts.in_sync_replicas, ()
-        else:
-            yield _NOT_AVAILABLE, index, -1, epoch, replicas, facts.in_sync_replicas, replicas
+        leader = leader_of(broker, topic, index)
+        error = _NOT_AVAILABLE if leader == NOBODY else 0
+        offline = offline_replicas(broker, topic, index)
+        yield error, index, leader, facts.leader_epoch, facts.replicas, facts.in_sync_replicas, offline

@@ -11,13 +11,12 @@ from typing import Any
 
 from tidelog.base.limits import DESCRIBED_PROBLEMS_MAX, DESCRIBED_PRODUCERS_MAX
 from tidelog.broker.broker import Broker
-from tidelog.cluster.image import TopicFacts
-from tidelog.handlers.names import is_internal, name_problem
+from tidelog.cluster.image import NOBODY, TopicFacts
+from tidelog.handlers.names import is_internal, leader_of, missing_error, name_problem, offline_replicas
 from tidelog.handlers.request import Request, Result
 from tidelog.handlers.uuids import to_uuid
 from tidelog.log.producers import Producers
 from tidelog.protocol.errors import ErrorCode
-from tidelog.replication.partition import Role
 
 _ZERO = timedelta(0)
 _BROKERS, _CONTROLLERS = 1, 2
@@ -61,7 +60,7 @@ def handle_describe_cluster(broker: Broker, request: Request) -> Result:
         error_message=None,
         endpoint_type=_BROKERS,
         cluster_id=broker.image.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.image.controller_id,
         brokers=brokers,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if asked.include_cluster_authorized_operations else NO_OPERATIONS
@@ -165,8 +164,7 @@ def _topic(broker: Broker, request: Request, topic: TopicFacts, indexes: list[in
 
 def _partition(broker: Broker, request: Request, topic: TopicFacts, index: int) -> Any:
     facts = topic.partitions[index]
-    here = broker.partitions.of(topic.topic_id)
-    is_offline = here is None or index >= len(here) or here[index].role is Role.OFFLINE
+    is_offline = leader_of(broker, topic, index) == NOBODY
     return request.make(
         "DescribeTopicPartitionsResponsePartition",
         error_code=ErrorCode.leader_not_available if is_offline else ErrorCode.none,
@@ -175,9 +173,9 @@ def _partition(broker: Broker, request: Request, topic: TopicFacts, index: int) 
         leader_epoch=facts.leader_epoch,
         replica_nodes=tuple(facts.replicas),
         isr_nodes=tuple(facts.in_sync_replicas),
-        eligible_leader_replicas=(),
+        eligible_leader_replicas=tuple(facts.eligible),
         last_known_elr=(),
-        offline_replicas=tuple(facts.replicas) if is_offline else (),
+        offline_replicas=tuple(offline_replicas(broker, topic, index)),
     )
 
 
@@ -219,14 +217,11 @@ def _producers_of(broker: Broker, request: Request, name: str, index: int, limit
     def refused(error: ErrorCode, message: str | None) -> Any:
         return _no_producers(request, index, error, message)
 
-    partitions = broker.partitions.of(name)
-    if partitions is None:
-        return refused(
-            ErrorCode.unknown_topic_or_partition, "This server does not host this topic-partition."
-        )
-    if not 0 <= index < len(partitions):
-        return refused(ErrorCode.unknown_topic_or_partition, None)
-    partition = partitions[index]
+    partition = broker.partitions.find(name, index)
+    if partition is None:
+        is_told = name not in broker.image.topics
+        message = "This server does not host this topic-partition." if is_told else None
+        return refused(missing_error(broker.image, name, index), message)
     if partition.error_code:
         return refused(ErrorCode(partition.error_code), None)
     producers = partition.log.producers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidelog.broker.broker import Broker
+from tidelog.handlers.names import facts_of
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
 from tidelog.log.directory import LogDirectory
 from tidelog.protocol.errors import ErrorCode
@@ -111,14 +112,14 @@ def handle_alter_replica_log_dirs(broker: Broker, request: Request) -> Result:
 
 def _move(broker: Broker, path: str, topic: str, index: int) -> ErrorCode:
     directory = next((home for home in broker.partitions.directories if home.path == path), None)
-    partitions = broker.partitions.of(topic) or []
     if len(f"{topic}-{index}") + FUTURE_SUFFIX_LENGTH > FOLDER_NAME_LENGTH_MAX:
         return ErrorCode.invalid_topic_exception
     if directory is None:
         return ErrorCode.log_dir_not_found
-    if not 0 <= index < len(partitions):
-        return ErrorCode.unknown_topic_or_partition
-    partition = partitions[index]
+    partition = broker.partitions.find(topic, index)
+    if partition is None:
+        is_elsewhere = facts_of(broker.image, topic, index) is not None
+        return ErrorCode.replica_not_available if is_elsewhere else ErrorCode.unknown_topic_or_partition
     if partition.error_code or directory.failure is not None:
         return ErrorCode(partition.error_code or ErrorCode.kafka_storage_error)
     broker.relocation.move(partition, directory)

@@ -3,6 +3,8 @@
 *Behaviour*: reads the partitions asked for, or remembered by the fetch session, in turn, until the bytes
 asked for are found. Too little, and no error: the request is parked and the same read runs again when one
 of the partitions moves, until `max_wait_ms`. Records are ranges of files; nothing here touches them.
+A follower reads to the end of the log, and shows by its offset what it has; a consumer reads what is
+committed, also from a follower, to which the leader may send it if that is in its rack (R12).
 
 *Versions*: 4 adds isolation; 5 the log start offset; 7 sessions; 9 leader epochs; 11 racks; 12 is
 flexible and tells divergence; 13 names topics by id; 15 moves the replica id; 16 hints at the leader
@@ -17,7 +19,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.sessions import FetchSession, SessionPartition, TopicKey
 from tidelog.broker.waiting import Parked
 from tidelog.handlers.hints import endpoints_for, hint_leader
-from tidelog.handlers.names import missing_error
+from tidelog.handlers.names import facts_of, missing_error
 from tidelog.handlers.request import Request, Result
 from tidelog.log.epochs import UNDEFINED_EPOCH
 from tidelog.protocol.connection import Answer
@@ -26,7 +28,9 @@ from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchReques
 from tidelog.replication.partition import READ_COMMITTED, Partition, PartitionRead
 
 TOPIC_IDS_VERSION = 13
+RACKS_VERSION = 11
 HINTS_VERSION = 16
+RACK_SELECTOR = "RackAwareReplicaSelector"
 Wanted = list[tuple[TopicKey, FetchPartition, Partition | None]]
 
 _STORAGE = int(ErrorCode.kafka_storage_error)
@@ -46,9 +50,10 @@ def handle_fetch(broker: Broker, request: Request) -> Result:
     if session is not None:
         session.update(fetch)
     reading = Reading(broker, request, fetch, session)
+    has_news = reading.note_follower() if fetch.replica_id >= 0 else False
     reading.read()
     wait_ms = min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX)
-    if reading.is_enough(fetch.min_bytes) or wait_ms <= 0:
+    if has_news or reading.is_enough(fetch.min_bytes) or wait_ms <= 0:
         return reading.encode()
     return ParkedFetch(broker.uptime_ms + wait_ms, reading, fetch.min_bytes)
 
@@ -113,6 +118,20 @@ class Reading:
             wanted.append((topic, asked, known))
         return wanted
 
+    def note_follower(self) -> bool:
+        """A follower has all before the offsets that it asks for. Whether it should hear at once, because it
+        has yet to be told a high watermark."""
+        broker, fetch, session = self._broker, self._fetch, self._session
+        has_news = self._is_full
+        for topic, asked, partition in self._wanted:
+            if partition is None or partition.check_epoch(asked.current_leader_epoch):
+                continue
+            broker.replicas.on_fetch(partition, fetch.replica_id, fetch.replica_epoch, asked)
+            known = session.partitions.get((topic, asked.index)) if session is not None else None
+            if known is not None and known.high_watermark < partition.high_watermark:
+                has_news = True
+        return has_news
+
     @property
     def partitions(self) -> list[Partition]:
         return [partition for _, _, partition in self._wanted if partition is not None]
@@ -136,18 +155,23 @@ class Reading:
         self, topic: TopicKey, asked: FetchPartition, partition: Partition | None, left: int
     ) -> FetchedPartition:
         if partition is None:
-            is_known = self._broker.partitions.of(topic) is not None
-            return FetchedPartition(asked.index, missing_error(topic, is_known), aborted=[])
-        if self._fetch.replica_id >= 0:
-            return FetchedPartition(asked.index, _NOT_LEADER)  # nobody follows a single broker
+            image = self._broker.image
+            fetched = FetchedPartition(asked.index, missing_error(image, topic, asked.index), aborted=[])
+            hint_leader(fetched, facts_of(image, topic, asked.index), self._version >= HINTS_VERSION)
+            return fetched
         size = max(min(asked.max_bytes, left), 0)
         try:
+            if self._fetch.replica_id >= 0:
+                return self._read_replica(asked, partition, size)
+            if self._fetch.rack_id and (nearer := self._nearer(asked, partition)) is not None:
+                return nearer
             read = partition.read(
                 asked.fetch_offset,
                 size,
                 self._fetch.isolation_level,
                 asked.current_leader_epoch,
-                at_least_one=self._size == 0,
+                self._size == 0,
+                self._version >= RACKS_VERSION,
             )
         except OSError as failure:
             partition.failed_read_count += 1
@@ -173,6 +197,48 @@ class Reading:
         if read.records is not None and read.records.file.is_scarce:
             return self._copy(partition, asked, fetched, read.records)
         return fetched
+
+    def _read_replica(self, asked: FetchPartition, partition: Partition, size: int) -> FetchedPartition:
+        leadership = partition.leadership
+        if leadership is not None and self._fetch.replica_id not in leadership.followers:
+            return FetchedPartition(asked.index, _NOT_LEADER)
+        read = partition.read_replica(
+            asked.fetch_offset, size, asked.current_leader_epoch, asked.last_fetched_epoch, self._size == 0
+        )
+        self._is_cut = self._is_cut or read.is_cut or read.diverging_epoch is not None
+        return FetchedPartition(
+            asked.index,
+            read.error_code,
+            read.high_watermark,
+            read.last_stable_offset,
+            read.log_start_offset,
+            None,
+            -1,
+            read.records,
+            read.diverging_epoch,
+        )
+
+    def _nearer(self, asked: FetchPartition, partition: Partition) -> FetchedPartition | None:
+        """The answer to a consumer that a follower in its rack can serve: who that is (R12)."""
+        leadership = partition.leadership
+        selector = self._broker.settings.text("replica.selector.class") or ""
+        if leadership is None or not selector.endswith(RACK_SELECTOR):
+            return None
+        if partition.check_epoch(asked.current_leader_epoch):
+            return None
+        preferred = leadership.preferred_for(self._fetch.rack_id, asked.fetch_offset)
+        if preferred is None:
+            return None
+        self._is_cut = True  # so that it is told at once
+        return FetchedPartition(
+            asked.index,
+            0,
+            partition.high_watermark,
+            partition.last_stable_offset,
+            partition.log.start_offset,
+            [],
+            preferred,
+        )
 
     def _copy(
         self, partition: Partition, asked: FetchPartition, fetched: FetchedPartition, records: FileSlice
@@ -247,13 +313,12 @@ class Reading:
 
 def _divergence(partition: Partition, asked: FetchPartition, read: PartitionRead) -> FetchedPartition | None:
     """What a reader whose last batch is not the one that this log has is told instead of records."""
-    log = partition.log
-    epoch, end_offset = log.epochs.end_of(asked.last_fetched_epoch, log.end_offset)
-    if epoch == asked.last_fetched_epoch and end_offset >= asked.fetch_offset:
+    parting = partition.parting(asked.fetch_offset, asked.last_fetched_epoch)
+    if parting is None:
         return None
     if read.records is not None:
         read.records.release()
-    if epoch == UNDEFINED_EPOCH:
+    if parting[0] == UNDEFINED_EPOCH:
         return FetchedPartition(asked.index, _OUT_OF_RANGE)
     return FetchedPartition(
         asked.index,
@@ -262,7 +327,7 @@ def _divergence(partition: Partition, asked: FetchPartition, read: PartitionRead
         read.last_stable_offset,
         read.log_start_offset,
         read.aborted,
-        diverging_epoch=(epoch, end_offset),
+        diverging_epoch=parting,
     )
 
 

@@ -17,7 +17,7 @@ from tidelog.groups.records import NO_ID, CommittedOffset
 from tidelog.groups.turn import Turn
 from tidelog.handlers.gathering import Gathering, Part
 from tidelog.handlers.groups import commit_deadline, coordinate
-from tidelog.handlers.names import missing_error
+from tidelog.handlers.names import unknown_error
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
 from tidelog.handlers.uuids import ZERO, to_bytes, to_uuid
 from tidelog.protocol.commit import OffsetCommitPart, decode_offset_commit, encode_offset_commit
@@ -128,7 +128,7 @@ class _WaitingCommit(Parked):
             told = []
             for part in parts:
                 is_there = 0 <= part[0] < count
-                told.append((part[0], next(left) if is_there else missing_error(topic, count != _MISSING)))
+                told.append((part[0], next(left) if is_there else unknown_error(topic, count != _MISSING)))
             answer.append((topic, told))
         return encode_offset_commit(self._version, self._correlation_id, answer)
 

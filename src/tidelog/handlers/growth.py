@@ -15,11 +15,11 @@ from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome, Refused
 from tidelog.handlers.gathering import Gathering, deadline_of
-from tidelog.handlers.names import is_internal
+from tidelog.handlers.names import is_internal, missing_error
 from tidelog.handlers.request import MESSAGE_LENGTH_MAX, NO_THROTTLE, Request, Result
 from tidelog.handlers.resources import Problem
 from tidelog.protocol.errors import ErrorCode
-from tidelog.replication.partition import Partition, Role
+from tidelog.replication.partition import Partition
 
 ATTEMPTS_MAX = 8  # to change what others may be changing
 HIGH_WATERMARK = -1
@@ -155,9 +155,8 @@ def handle_delete_records(broker: Broker, request: Request) -> Result:
 
 
 def _delete_records(broker: Broker, request: Request, topic: str, index: int, offset: int) -> Any:
-    partitions = broker.partitions.of(topic) or []
-    partition = partitions[index] if 0 <= index < len(partitions) else None
-    error = ErrorCode.unknown_topic_or_partition
+    partition = broker.partitions.find(topic, index)
+    error = missing_error(broker.image, topic, index)
     if is_internal(topic):
         error = ErrorCode.invalid_topic_exception
     elif partition is not None:
@@ -183,56 +182,6 @@ def _trim(broker: Broker, partition: Partition, offset: int) -> ErrorCode:
     broker.checkpoints.want()
     broker.waiting.on_moved(partition)
     return ErrorCode.none
-
-
-def handle_elect_leaders(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: a replica that is alone leads already, or cannot.
-
-    *Versions*: 1 adds the type of election; 2 is flexible.
-    """
-    asked = request.decode()
-    kind = getattr(asked, "election_type", PREFERRED)
-    is_known = kind in (PREFERRED, UNCLEAN)
-    wanted = asked.topic_partitions
-    if wanted is None:
-        results = [(name, ()) for name in broker.image.topics] if is_known else []
-    else:
-        results = [
-            (topic.topic, tuple(_elect(broker, request, kind, topic.topic, i) for i in topic.partitions))
-            for topic in wanted
-        ]
-    return request.respond(
-        throttle_time=NO_THROTTLE,
-        error_code=ErrorCode.none if is_known or wanted == () else ErrorCode.invalid_request,
-        replica_election_results=tuple(
-            request.make("ReplicaElectionResult", topic=name, partition_result=parts)
-            for name, parts in results
-        ),
-    )
-
-
-def _elect(broker: Broker, request: Request, kind: int, topic: str, index: int) -> Any:
-    problem = _election_problem(broker, kind, topic, index)
-    return request.make(
-        "PartitionResult", partition_id=index, error_code=problem.error, error_message=problem.message
-    )
-
-
-def _election_problem(broker: Broker, kind: int, topic: str, index: int) -> Problem:
-    if kind not in (PREFERRED, UNCLEAN):
-        return Problem(ErrorCode.invalid_request, f"Unknown election type {kind}")
-    partitions = broker.partitions.of(topic)
-    if partitions is None or not 0 <= index < len(partitions):
-        what = f"topic as {topic}" if partitions is None else f"partition as {topic}-{index}"
-        return Problem(ErrorCode.unknown_topic_or_partition, f"No such {what}"[:MESSAGE_LENGTH_MAX])
-    if partitions[index].role is Role.OFFLINE:
-        error = (
-            ErrorCode.preferred_leader_not_available
-            if kind == PREFERRED
-            else ErrorCode.eligible_leaders_not_available
-        )
-        return Problem(error, "The only replica is in a log directory that is offline.")
-    return Problem(ErrorCode.election_not_needed, "Leader election not needed for topic partition.")
 
 
 def handle_list_partition_reassignments(broker: Broker, request: Request) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelog.broker.broker import Broker
+from tidelog.cluster.image import PartitionFacts
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch import FetchedPartition
 from tidelog.protocol.produce import ProducedPartition
@@ -14,9 +15,11 @@ from tidelog.replication.partition import Partition
 _HINTED = (int(ErrorCode.not_leader_or_follower), int(ErrorCode.fenced_leader_epoch))
 
 
-def hint_leader(outcome: ProducedPartition | FetchedPartition, partition: Partition, wanted: bool) -> None:
-    if wanted and outcome.error_code in _HINTED:
-        outcome.leader_id = partition.leader_id
+def hint_leader(
+    outcome: ProducedPartition | FetchedPartition, partition: Partition | PartitionFacts | None, wanted: bool
+) -> None:
+    if wanted and partition is not None and outcome.error_code in _HINTED:
+        outcome.leader_id = partition.leader_id if isinstance(partition, Partition) else partition.leader
         outcome.leader_epoch = partition.leader_epoch
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tidelog.base.limits import TOPIC_NAME_LENGTH_MAX
+from tidelog.broker.broker import Broker
+from tidelog.cluster.image import NOBODY, Image, PartitionFacts, TopicFacts
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.partition import INTERNAL_TOPICS
 
@@ -30,8 +32,42 @@ def is_internal(name: str) -> bool:
     return name in INTERNAL_TOPICS
 
 
-def missing_error(topic: str | bytes, is_known: bool) -> ErrorCode:
-    """For a partition that is not there: is it the topic's id that nobody has, or only its index?"""
+def facts_of(image: Image, topic: str | bytes, index: int) -> PartitionFacts | None:
+    """What the cluster knows of a partition, wherever it is."""
+    found = image.topics.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
+    return found.partitions.get(index) if found is not None else None
+
+
+def leader_of(broker: Broker, topic: TopicFacts, index: int) -> int:
+    """Who leads a partition, as far as clients can use it."""
+    facts, here = topic.partitions[index], broker.partitions.find(topic.topic_id, index)
+    if facts.leader not in broker.image.brokers:
+        return NOBODY
+    if facts.leader == broker.node_id and (here is None or not here.is_open):
+        return NOBODY
+    return facts.leader
+
+
+def offline_replicas(broker: Broker, topic: TopicFacts, index: int) -> list[int]:
+    """Replicas whose broker is gone, and this broker's if its disk is."""
+    here = broker.partitions.find(topic.topic_id, index)
+    is_lost = here is None or not here.is_open
+    return [
+        node_id
+        for node_id in topic.partitions[index].replicas
+        if node_id not in broker.image.brokers or (node_id == broker.node_id and is_lost)
+    ]
+
+
+def unknown_error(topic: str | bytes, is_known: bool) -> ErrorCode:
+    """For a partition that is nowhere: is it the topic's id that nobody has, or only its index?"""
     if isinstance(topic, str) or is_known:
         return ErrorCode.unknown_topic_or_partition
     return ErrorCode.unknown_topic_id
+
+
+def missing_error(image: Image, topic: str | bytes, index: int) -> ErrorCode:
+    """For a partition that is not here: it is elsewhere, or nowhere."""
+    if facts_of(image, topic, index) is not None:
+        return ErrorCode.not_leader_or_follower
+    return unknown_error(topic, topic in image.topics_by_id)

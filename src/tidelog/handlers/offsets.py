@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from tidelog.broker.broker import Broker
+from tidelog.handlers.names import missing_error
 from tidelog.handlers.request import Request, Result
 from tidelog.log.epochs import UNDEFINED_EPOCH
 from tidelog.protocol.errors import CorruptBatch, ErrorCode
@@ -23,6 +24,7 @@ _FIRST_VERSIONS = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_OLDEST = (EARLIEST, EARLIEST_LOCAL)
 _NEVER = 2**15
 _NOWHERE = (-1, -1, UNDEFINED_EPOCH)
 _ZERO = timedelta(0)
@@ -39,13 +41,12 @@ def handle_list_offsets(broker: Broker, request: Request) -> Result:
     counts = Counter((topic.name, ask.partition_index) for topic in asked.topics for ask in topic.partitions)
     answers: dict[str, dict[int, Any]] = {}  # a topic or a partition that is named twice is answered once
     for topic in asked.topics:
-        partitions = broker.partitions.of(topic.name) or []
         for ask in topic.partitions:
             index = ask.partition_index
             if counts[topic.name, index] > 1 or isolation not in (READ_UNCOMMITTED, READ_COMMITTED):
                 answer = _answer(request, index, ErrorCode.invalid_request)
             else:
-                answer = _list_one(broker, request, partitions, ask, isolation, asked.replica_id)
+                answer = _list_one(broker, request, topic.name, ask, isolation, asked.replica_id)
             answers.setdefault(topic.name, {})[index] = answer
     topics = tuple(
         request.make("ListOffsetsTopicResponse", name=name, partitions=tuple(by_index.values()))
@@ -54,16 +55,16 @@ def handle_list_offsets(broker: Broker, request: Request) -> Result:
     return request.respond(throttle_time=_ZERO, topics=topics)
 
 
-def _list_one(
-    broker: Broker, request: Request, partitions: list[Partition], ask: Any, isolation: int, replica_id: int
-) -> Any:
+def _list_one(broker: Broker, request: Request, topic: str, ask: Any, isolation: int, replica_id: int) -> Any:
     index = ask.partition_index
     if ask.timestamp < 0 and request.version < _FIRST_VERSIONS.get(ask.timestamp, _NEVER):
         return _answer(request, index, ErrorCode.unsupported_version)
-    partition = partitions[index] if 0 <= index < len(partitions) else None
+    partition = broker.partitions.find(topic, index)
     if partition is None:
-        return _answer(request, index, ErrorCode.unknown_topic_or_partition)
+        return _answer(request, index, missing_error(broker.image, topic, index))
     error = partition.error_code or _check_epoch(partition, getattr(ask, "current_leader_epoch", -1))
+    if not error and replica_id < 0 and not partition.is_settled and ask.timestamp not in _OLDEST:
+        error = ErrorCode.offset_not_available  # somebody may have been told a later offset (KIP-207)
     if error:
         return _answer(request, index, error)
     try:
@@ -118,16 +119,15 @@ def handle_offset_for_leader_epoch(broker: Broker, request: Request) -> Result:
     asked = request.decode()
     topics = []
     for topic in asked.topics:
-        partitions = broker.partitions.of(topic.topic) or []
-        answers = tuple(_end_of_epoch(request, partitions, ask) for ask in topic.partitions)
+        answers = tuple(_end_of_epoch(broker, request, topic.topic, ask) for ask in topic.partitions)
         topics.append(request.make("OffsetForLeaderTopicResult", topic=topic.topic, partitions=answers))
     return request.respond(throttle_time=_ZERO, topics=tuple(topics))
 
 
-def _end_of_epoch(request: Request, partitions: list[Partition], ask: Any) -> Any:
+def _end_of_epoch(broker: Broker, request: Request, topic: str, ask: Any) -> Any:
     index = ask.partition
-    partition = partitions[index] if 0 <= index < len(partitions) else None
-    error = int(ErrorCode.unknown_topic_or_partition)
+    partition = broker.partitions.find(topic, index)
+    error = int(missing_error(broker.image, topic, index))
     epoch, end_offset = UNDEFINED_EPOCH, -1
     if partition is not None:
         error = partition.error_code or _check_epoch(partition, ask.current_leader_epoch)

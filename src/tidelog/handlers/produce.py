@@ -1,8 +1,9 @@
 """Produce.
 
 *Behaviour*: one flat loop over partitions: find, append, note the outcome. acks=0 gets no answer, and a
-closed connection if anything failed. acks=1 and acks=all are answered when the log has the batch, after
-the fsync where `flush.messages` asks for one; only acks=all minds `min.insync.replicas` (R6).
+closed connection if anything failed. acks=1 is answered when the leader's log has the batch, acks=all when
+the high watermark has passed it, both after the fsync where `flush.messages` asks for one. Too few replicas
+in sync for acks=all: an error before the append, another one if it happens after it (R6).
 
 *Versions*: 3 is the first with magic 2; 5 adds the log start offset; 7 allows zstd; 8 adds record errors;
 9 is flexible; 10 hints at the leader (KIP-951); 13 names topics by id.
@@ -10,10 +11,12 @@ the fsync where `flush.messages` asks for one; only acks=all minds `min.insync.r
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
 from tidelog.handlers.hints import endpoints_for, hint_leader
-from tidelog.handlers.names import missing_error
+from tidelog.handlers.names import facts_of, missing_error
 from tidelog.handlers.request import Request, Result
 from tidelog.log.admission import RefusedRecords
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, TRANSACTIONAL_BIT
@@ -26,26 +29,37 @@ from tidelog.replication.partition import Partition
 ALL = -1
 MAGIC, MAGIC_POSITION = 2, 16
 ZSTD_VERSION = 7
+HINTS_VERSION = 10
 
 Produced = list[tuple[str | bytes, list[ProducedPartition]]]
-# A partition, the offset it must have flushed, and the outcome to be told then.
-Unflushed = list[tuple[Partition, int, ProducedPartition]]
-
 _STORAGE = int(ErrorCode.kafka_storage_error)
+_NOT_LEADER = int(ErrorCode.not_leader_or_follower)
+_TOO_FEW = int(ErrorCode.not_enough_replicas)
+_TOO_FEW_NOW = int(ErrorCode.not_enough_replicas_after_append)
+
+
+class Unfinished(NamedTuple):
+    """What was appended, and is yet to be flushed or committed before its outcome is told."""
+
+    partition: Partition
+    leader_epoch: int
+    flushed_offset: int  # that the log must have flushed; -1 for none
+    committed_offset: int  # that the high watermark must have reached; -1 for none
+    outcome: ProducedPartition
 
 
 def handle_produce(broker: Broker, request: Request) -> Result:
     produce = decode_produce(request.data, request.position, request.version)
     acks = produce.acks
     produced: Produced = []
-    unflushed: Unflushed = []
+    unfinished: list[Unfinished] = []
     has_error = False
     for topic, batches in produce.topics:
         partitions = broker.partitions.of(topic)
         outcomes: list[ProducedPartition] = []
         for index, start, end in batches:
             partition = partitions[index] if partitions and 0 <= index < len(partitions) else None
-            outcome = _append(broker, request, produce, topic, partition, index, start, end, unflushed)
+            outcome = _append(broker, request, produce, topic, partition, index, start, end, unfinished)
             outcomes.append(outcome)
             has_error = has_error or outcome.error_code != 0
         if outcomes:
@@ -54,9 +68,9 @@ def handle_produce(broker: Broker, request: Request) -> Result:
         if has_error:
             raise MalformedRequest("a batch sent with acks=0 could not be appended")
         return None
-    if unflushed:
+    if unfinished:
         deadline_ms = broker.uptime_ms + max(produce.timeout_ms, 0)
-        return ParkedProduce(deadline_ms, request, produced, unflushed)
+        return ParkedProduce(deadline_ms, request, produced, unfinished)
     endpoints = endpoints_for(broker, produced) if has_error else ()
     return encode_produce(request.version, request.correlation_id, produced, 0, endpoints)
 
@@ -70,16 +84,17 @@ def _append(
     index: int,
     start: int,
     end: int,
-    unflushed: Unflushed,
+    unfinished: list[Unfinished],
 ) -> ProducedPartition:
     if partition is None:
-        is_known = broker.partitions.of(topic) is not None
-        return ProducedPartition(index, missing_error(topic, is_known))
+        outcome = ProducedPartition(index, missing_error(broker.image, topic, index))
+        hint_leader(outcome, facts_of(broker.image, topic, index), request.version >= HINTS_VERSION)
+        return outcome
     error = partition.error_code or _refuse(partition, request, produce, start, end)
     if error:
         partition.refused_count += 1
         outcome = ProducedPartition(index, error)
-        hint_leader(outcome, partition, request.version >= 10)
+        hint_leader(outcome, partition, request.version >= HINTS_VERSION)
         return outcome
     try:
         appended = partition.append(request.data, start, end, broker.now_ms)
@@ -95,10 +110,16 @@ def _append(
     outcome = ProducedPartition(
         index, 0, appended.base_offset, appended.append_time_ms, partition.log.start_offset
     )
+    flushed_offset = committed_offset = -1
     if partition.is_flush_wanted or appended.is_duplicate:
         if produce.acks != 0 and partition.must_wait_for_flush(appended):
-            unflushed.append((partition, appended.end_offset, outcome))
+            flushed_offset = appended.end_offset
         broker.maybe_flush(partition)
+    if produce.acks == ALL and partition.high_watermark < appended.end_offset:
+        committed_offset = appended.end_offset
+    if flushed_offset >= 0 or committed_offset >= 0:
+        epoch = partition.leader_epoch
+        unfinished.append(Unfinished(partition, epoch, flushed_offset, committed_offset, outcome))
     broker.waiting.on_moved(partition)
     return outcome
 
@@ -110,8 +131,8 @@ def _refuse(partition: Partition, request: Request, produce: ProduceRequest, sta
         return ErrorCode.invalid_required_acks
     if partition.is_internal:  # what a journal has, its state machine has decided
         return ErrorCode.invalid_topic_exception
-    if acks == ALL and len(partition.in_sync_replicas) < partition.log.settings.min_insync_replicas:
-        return ErrorCode.not_enough_replicas
+    if acks == ALL and partition.is_under_minimum:
+        return _TOO_FEW
     if start < 0:
         return ErrorCode.invalid_record
     if end - start > ATTRIBUTES_POSITION + 2 and request.data[start + MAGIC_POSITION] == MAGIC:
@@ -126,30 +147,35 @@ def _refuse(partition: Partition, request: Request, produce: ProduceRequest, sta
 
 
 class ParkedProduce(Parked):
-    """A produce request that waits for fsyncs."""
+    """A produce request that waits for fsyncs, or for followers."""
 
-    __slots__ = ("_correlation_id", "_produced", "_unflushed", "_version")
+    __slots__ = ("_correlation_id", "_produced", "_unfinished", "_version")
 
-    def __init__(self, deadline_ms: int, request: Request, produced: Produced, unflushed: Unflushed) -> None:
-        super().__init__(deadline_ms, [partition for partition, _, _ in unflushed])
+    def __init__(
+        self, deadline_ms: int, request: Request, produced: Produced, unfinished: list[Unfinished]
+    ) -> None:
+        super().__init__(deadline_ms, [each.partition for each in unfinished])
         self._version = request.version
         self._correlation_id = request.correlation_id
         self._produced = produced
-        self._unflushed = unflushed
+        self._unfinished = unfinished
 
     def try_finish(self) -> Answer | None:
-        waiting: Unflushed = []
-        for partition, end_offset, outcome in self._unflushed:
-            if partition.error_code:
-                _fail(outcome, partition.error_code)
-            elif partition.log.recovery_point < end_offset:
-                waiting.append((partition, end_offset, outcome))
-        self._unflushed = waiting
+        waiting: list[Unfinished] = []
+        for each in self._unfinished:
+            partition, epoch, flushed_offset, committed_offset, outcome = each
+            if partition.error_code or partition.leader_epoch != epoch:
+                _fail(outcome, partition.error_code or _NOT_LEADER)
+            elif partition.high_watermark < committed_offset and partition.is_under_minimum:
+                _fail(outcome, _TOO_FEW_NOW)
+            elif partition.high_watermark < committed_offset or partition.log.recovery_point < flushed_offset:
+                waiting.append(each)
+        self._unfinished = waiting
         return None if waiting else self._encode()
 
     def finish_late(self) -> Answer | None:
-        for _, _, outcome in self._unflushed:
-            _fail(outcome, ErrorCode.request_timed_out)
+        for each in self._unfinished:
+            _fail(each.outcome, ErrorCode.request_timed_out)
         return self._encode()
 
     def _encode(self) -> Answer:

@@ -28,6 +28,7 @@ from tidelog.handlers.describe import (
     handle_describe_topic_partitions,
 )
 from tidelog.handlers.directories import handle_alter_replica_log_dirs, handle_describe_log_dirs
+from tidelog.handlers.elections import handle_elect_leaders
 from tidelog.handlers.features import features_told, handle_update_features
 from tidelog.handlers.fetch import handle_fetch
 from tidelog.handlers.group_admin import (
@@ -52,7 +53,6 @@ from tidelog.handlers.groups import (
 from tidelog.handlers.growth import (
     handle_create_partitions,
     handle_delete_records,
-    handle_elect_leaders,
     handle_list_partition_reassignments,
 )
 from tidelog.handlers.offsets import handle_list_offsets, handle_offset_for_leader_epoch

@@ -36,15 +36,24 @@ class LogDirectory:
         self.path = directory.path
         self.failure: str | None = None
         self.was_clean = False
+        self.clean_epoch = -1  # of the broker when it was stopped cleanly
+        self.directory_id = ""
         self.recovery_points: Offsets = {}
         self.start_offsets: Offsets = {}
+        self.high_watermarks: Offsets = {}
         self.partition_count = 0
+
+    @property
+    def offsets(self) -> tuple[Offsets, Offsets, Offsets]:
+        """What the checkpoints had when the directory was opened, of logs that are not open yet."""
+        return self.recovery_points, self.start_offsets, self.high_watermarks
 
     def open(self, cluster_id: str, node_id: int, directory_id: str) -> None:
         """Check whose it is, read the checkpoints, and take away the sign of a clean stop."""
         self._check_owner(cluster_id, node_id, directory_id)
         self.recovery_points = read_offsets(self.directory, RECOVERY_POINTS)
         self.start_offsets = read_offsets(self.directory, LOG_START_OFFSETS)
+        self.high_watermarks = read_offsets(self.directory, HIGH_WATERMARKS)
         self.directory.remove(CLEAN_SHUTDOWN)
         for name in self.directory.names():
             if name.endswith((DELETE_SUFFIX, FUTURE_SUFFIX)):
@@ -53,7 +62,12 @@ class LogDirectory:
     def peek_clean(self) -> bool:
         """Whether the last stop was clean; an empty directory is."""
         is_new = not self.directory.exists(META_PROPERTIES)
-        self.was_clean = is_new or self.directory.exists(CLEAN_SHUTDOWN)
+        content = self.directory.read_whole(CLEAN_SHUTDOWN)
+        self.was_clean = is_new or content is not None
+        try:
+            self.clean_epoch = int(json.loads(content or b"{}").get("brokerEpoch", -1))
+        except (ValueError, TypeError, AttributeError):
+            self.clean_epoch = -1  # not a sign that this program has left
         return self.was_clean
 
     def _check_owner(self, cluster_id: str, node_id: int, directory_id: str) -> None:
@@ -66,8 +80,10 @@ class LogDirectory:
                 f"directory.id={directory_id}",
             ]
             self.directory.replace_whole(META_PROPERTIES, "\n".join([*lines, ""]).encode())
+            self.directory_id = directory_id
             return
         found = parse_properties(content.decode(errors="replace"))
+        self.directory_id = found.get("directory.id", "")
         version = found.get("version", "0")
         if version not in ("0", "1"):
             raise ForeignDirectory(

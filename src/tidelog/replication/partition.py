@@ -1,15 +1,17 @@
 """One partition and its role: the doors through which records go in and come out.
 
-| role      | append                      | read                             |
-|-----------|-----------------------------|----------------------------------|
-| leader    | yes, stamps its epoch       | below the high watermark         |
-| follower  | NOT_LEADER_OR_FOLLOWER      | NOT_LEADER_OR_FOLLOWER           |
-| offline   | KAFKA_STORAGE_ERROR         | KAFKA_STORAGE_ERROR              |
-| deleted   | UNKNOWN_TOPIC_OR_PARTITION  | UNKNOWN_TOPIC_OR_PARTITION       |
+| role      | append                      | read by consumers                | by replicas     |
+|-----------|-----------------------------|----------------------------------|-----------------|
+| leader    | yes, stamps its epoch       | below the high watermark         | to the log's end|
+| follower  | what the leader has         | the same, if they ask a follower | no              |
+| offline   | KAFKA_STORAGE_ERROR         | KAFKA_STORAGE_ERROR              | the same        |
+| deleted   | UNKNOWN_TOPIC_OR_PARTITION  | UNKNOWN_TOPIC_OR_PARTITION       | the same        |
 
-With `flush.messages=1` only flushed bytes count (R15): the high watermark follows the fsync.
+With `flush.messages=1` only flushed bytes count (R15): the high watermark follows the fsync, and a follower
+asks for more when it has flushed what it has.
 
-**Invariant:** the high watermark never falls; nothing at or above it is shown to a reader.
+**Invariant:** the high watermark never falls, unless an unclean election has lost records; nothing at or
+above it is shown to a consumer.
 """
 
 from __future__ import annotations
@@ -19,9 +21,13 @@ from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import FileSlice
+from tidelog.cluster.elections import is_waived
+from tidelog.cluster.image import NOBODY, Image, PartitionFacts
 from tidelog.log.directory import LogDirectory
 from tidelog.log.log import Appended, FlushJob, Log
+from tidelog.log.replica import append_replica, restart, truncate
 from tidelog.protocol.errors import ErrorCode
+from tidelog.replication.leader import Leadership
 
 READ_COMMITTED = 1
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
@@ -43,6 +49,7 @@ _NOT_LEADER = int(ErrorCode.not_leader_or_follower)
 _OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
 _FENCED = int(ErrorCode.fenced_leader_epoch)
 _UNKNOWN_EPOCH = int(ErrorCode.unknown_leader_epoch)
+_NOT_AVAILABLE = int(ErrorCode.offset_not_available)
 
 
 class Role(Enum):
@@ -60,24 +67,28 @@ class PartitionRead(NamedTuple):
     records: FileSlice | None
     aborted: list[tuple[int, int]] | None
     is_cut: bool = False  # there is more to read, though less than was asked for is given
+    diverging_epoch: tuple[int, int] | None = None  # where the logs of a reader and of this replica part
 
 
 class Partition:
     __slots__ = (
         "_flush_job",
+        "_is_flush_void",
+        "_is_free",
         "_unflushed_count",
         "append_count",
         "appended_size",
         "directory",
         "error_code",
+        "facts",
         "failed_read_count",
         "high_watermark",
-        "in_sync_replicas",
         "index",
         "is_flush_wanted",
         "is_internal",
         "leader_epoch",
         "leader_id",
+        "leadership",
         "log",
         "read_count",
         "record_count",
@@ -88,22 +99,33 @@ class Partition:
         "topic_id",
     )
 
-    def __init__(self, topic: str, topic_id: bytes, index: int, log: Log, directory: LogDirectory) -> None:
+    def __init__(
+        self,
+        topic: str,
+        topic_id: bytes,
+        index: int,
+        log: Log,
+        directory: LogDirectory,
+        high_watermark: int = 0,
+    ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
         self.directory = directory
         self.role = Role.FOLLOWER
-        self.error_code = _NOT_LEADER  # why this replica serves nobody, or none
-        self.leader_id = -1
+        self.error_code = _NOT_LEADER  # why this replica takes nobody's records, or none
+        self.facts: PartitionFacts | None = None
+        self.leader_id = NOBODY
         self.leader_epoch = -1
-        self.in_sync_replicas: list[int] = []
-        self.high_watermark = log.start_offset
+        self.leadership: Leadership | None = None
+        self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
         self.is_internal = topic in INTERNAL_TOPICS
         self.is_flush_wanted = False
+        self._is_free = False  # what is appended is committed: nobody else is waited for
         self._unflushed_count = 0
         self._flush_job: FlushJob | None = None
+        self._is_flush_void = False  # what the flush under way covers was cut off meanwhile
         self.append_count = 0
         self.record_count = 0
         self.appended_size = 0
@@ -116,16 +138,74 @@ class Partition:
     def last_stable_offset(self) -> int:
         return self.log.last_stable_offset(self.high_watermark)
 
-    def become_leader(self, leader_id: int, leader_epoch: int, in_sync_replicas: list[int]) -> None:
-        self.role = Role.LEADER
-        self.error_code = _NONE
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
-        self.in_sync_replicas = in_sync_replicas
-        # A consumer that read the end of the last leadership, lost since, is told where it ends now.
-        self.log.epochs.assign(leader_epoch, self.log.end_offset)
-        self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
-        self.maybe_advance()
+    @property
+    def is_open(self) -> bool:
+        return self.role is Role.LEADER or self.role is Role.FOLLOWER
+
+    @property
+    def in_sync_replicas(self) -> list[int]:
+        return self.facts.in_sync_replicas if self.facts is not None else []
+
+    # Roles.
+
+    def become_leader(self, node_id: int, image: Image, facts: PartitionFacts, now_ms: int) -> None:
+        """Lead under the epoch of `facts`, or go on leading under it with what the store has now."""
+        is_same = self.role is Role.LEADER and facts.leader_epoch == self.leader_epoch
+        if is_same and self.leadership is not None:
+            self.leadership.on_facts(facts, now_ms)
+        else:
+            self.role = Role.LEADER
+            self.error_code = _NONE
+            self.leader_id = node_id
+            self.leader_epoch = facts.leader_epoch
+            # A consumer that read the end of the last leadership, lost since, is told where it ends now.
+            self.log.epochs.assign(facts.leader_epoch, self.log.end_offset)
+            self.leadership = Leadership(node_id, image, facts, self.log.end_offset, now_ms)
+            self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
+        self.facts = facts
+        self.note_rules()
+
+    def become_follower(self, facts: PartitionFacts) -> None:
+        self.role = Role.FOLLOWER
+        self.error_code = _NOT_LEADER
+        self.leader_id = facts.leader
+        self.leader_epoch = facts.leader_epoch
+        self.facts = facts
+        self.leadership = None
+        self._is_free = False
+
+    @property
+    def min_insync(self) -> int:
+        """Never more than there are replicas, as Kafka has it."""
+        replica_count = len(self.facts.replicas) if self.facts is not None else 1
+        return min(self.log.settings.min_insync_replicas, replica_count)
+
+    @property
+    def is_waived(self) -> bool:
+        return self.facts is not None and is_waived(self.facts, self.log.settings)
+
+    @property
+    def is_under_minimum(self) -> bool:
+        """Whether too few replicas are in sync for acks=all."""
+        leadership = self.leadership
+        if leadership is None or self._is_free:
+            return False
+        return leadership.trusted_count(self.is_waived) < self.min_insync
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the high watermark has come to where this leadership began (KIP-207)."""
+        return self.leadership is None or self.high_watermark >= self.leadership.start_offset
+
+    def note_rules(self) -> bool:
+        """What the high watermark goes by has changed; whether it moved."""
+        leadership = self.leadership
+        self._is_free = False
+        if leadership is not None and leadership.is_alone:
+            flushed_only = self.log.settings.flush_messages == 1
+            reached = leadership.committed(0, self.min_insync, self.is_waived)
+            self._is_free = reached == 0 and not flushed_only
+        return self.maybe_advance()
 
     def move(self, log: Log, directory: LogDirectory) -> None:
         """Go on with a copy of the log in another directory."""
@@ -140,12 +220,16 @@ class Partition:
         return self._flush_job is not None
 
     def become_offline(self) -> None:
-        self.role = Role.OFFLINE
-        self.error_code = _STORAGE
+        self._end(Role.OFFLINE, _STORAGE)
 
     def become_deleted(self) -> None:
-        self.role = Role.DELETED
-        self.error_code = _UNKNOWN
+        self._end(Role.DELETED, _UNKNOWN)
+
+    def _end(self, role: Role, error_code: int) -> None:
+        self.role = role
+        self.error_code = error_code
+        self.leadership = None
+        self._is_free = False
 
     def use_settings(self, settings: TopicSettings) -> None:
         """Settings that were changed while the partition is served; they hold from the next request on."""
@@ -153,7 +237,7 @@ class Partition:
         if self._unflushed_count and self._unflushed_count >= settings.flush_messages:
             self.is_flush_wanted = True
         if self.role is Role.LEADER:
-            self.maybe_advance()
+            self.note_rules()
 
     def trim(self, offset: int) -> None:
         """Records below `offset` are gone for readers; their segments go when retention next looks."""
@@ -172,7 +256,8 @@ class Partition:
         segment_count = len(log.segments)
         appended = log.append(view, start, end, self.leader_epoch, now_ms)
         if not appended.is_duplicate:
-            self._note_appended(appended, end - start, len(log.segments) != segment_count)
+            count = appended.end_offset - appended.base_offset
+            self._note_appended(count, end - start, len(log.segments) != segment_count)
         return appended
 
     def append_own(self, batch: bytearray, now_ms: int) -> Appended:
@@ -180,29 +265,80 @@ class Partition:
         log = self.log
         segment_count = len(log.segments)
         appended = log.append_own(batch, self.leader_epoch, now_ms)
-        self._note_appended(appended, len(batch), len(log.segments) != segment_count)
+        count = appended.end_offset - appended.base_offset
+        self._note_appended(count, len(batch), len(log.segments) != segment_count)
         return appended
 
-    def _note_appended(self, appended: Appended, size: int, has_rolled: bool) -> None:
-        flush_messages = self.log.settings.flush_messages
-        record_count = appended.end_offset - appended.base_offset
+    def _note_appended(self, record_count: int, size: int, has_rolled: bool) -> None:
         self.append_count += 1
         self.record_count += record_count
         self.appended_size += size
         self._unflushed_count += record_count
-        if self._unflushed_count >= flush_messages or has_rolled:
+        if self._unflushed_count >= self.log.settings.flush_messages or has_rolled:
             self.is_flush_wanted = True
-        if flush_messages != 1:
-            self.high_watermark = appended.end_offset
+        if self._is_free:
+            self.high_watermark = self.log.end_offset
+
+    @property
+    def counted_end_offset(self) -> int:
+        """How far this replica's log counts: to its end or, where only flushed bytes do, to what is
+        flushed."""
+        log = self.log
+        return log.recovery_point if log.settings.flush_messages == 1 else log.end_offset
 
     def maybe_advance(self) -> bool:
         """Move the high watermark to what every in-sync replica has; whether it moved."""
-        is_flushed_only = self.log.settings.flush_messages == 1
-        reached = self.log.recovery_point if is_flushed_only else self.log.end_offset
+        leadership = self.leadership
+        if leadership is None:
+            return False
+        reached = leadership.committed(self.counted_end_offset, self.min_insync, self.is_waived)
         if reached <= self.high_watermark:
             return False
         self.high_watermark = reached
         return True
+
+    # Following.
+
+    def take(self, records: memoryview, high_watermark: int, start_offset: int, now_ms: int) -> bool:
+        """Append what the leader has sent; whether anything moved. CorruptBatch, or OSError."""
+        log = self.log
+        before, segment_count = log.end_offset, len(log.segments)
+        try:
+            if records:
+                append_replica(log, records, now_ms)
+        finally:
+            if log.end_offset != before:
+                self._note_appended(log.end_offset - before, len(records), len(log.segments) != segment_count)
+        if start_offset > log.start_offset:
+            log.advance_start(min(start_offset, log.end_offset))
+        known = max(min(high_watermark, log.end_offset), log.start_offset)
+        has_moved = log.end_offset != before or known > self.high_watermark
+        self.high_watermark = max(self.high_watermark, known)
+        return has_moved
+
+    def cut(self, offset: int, now_ms: int) -> list[str]:
+        """Drop what the leader does not have; names of files to remove."""
+        names = truncate(self.log, offset, now_ms)
+        self.log.epochs.cut_end(self.log.end_offset)  # one that began there and has no record yet
+        self._note_cut()
+        return names
+
+    def begin_at(self, offset: int, now_ms: int) -> list[str]:
+        """Drop everything and begin where the leader's log begins; names of files to remove."""
+        names = restart(self.log, offset, now_ms)
+        self.high_watermark = offset
+        self._note_cut()
+        return names
+
+    def _note_cut(self) -> None:
+        self.high_watermark = min(self.high_watermark, self.log.end_offset)
+        self._is_flush_void = self._flush_job is not None
+        self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
+
+    @property
+    def is_caught_by_flush(self) -> bool:
+        """Whether a follower must flush what it has before it asks for more."""
+        return self.counted_end_offset < self.log.end_offset
 
     def must_wait_for_flush(self, appended: Appended) -> bool:
         """Whether the answer to an append waits for an fsync."""
@@ -218,10 +354,14 @@ class Partition:
         isolation_level: int,
         current_leader_epoch: int,
         at_least_one: bool,
+        from_follower: bool = False,
     ) -> PartitionRead:
         log = self.log
         self.read_count += 1
-        error = self.error_code or self.check_epoch(current_leader_epoch)
+        error = self.error_code
+        if error and from_follower and self.role is Role.FOLLOWER and self.leader_id != NOBODY:
+            error = _NONE
+        error = error or self.check_epoch(current_leader_epoch)
         if error:
             self.failed_read_count += 1
             return PartitionRead(error, -1, -1, -1, None, None)
@@ -230,7 +370,9 @@ class Partition:
         bound = stable if isolation_level == READ_COMMITTED else high_watermark
         if offset < log.start_offset or offset > log.end_offset:
             self.failed_read_count += 1
-            return PartitionRead(_OUT_OF_RANGE, high_watermark, stable, log.start_offset, None, None)
+            is_ahead = self.role is Role.FOLLOWER and offset > log.end_offset
+            code = _NOT_AVAILABLE if is_ahead else _OUT_OF_RANGE
+            return PartitionRead(code, high_watermark, stable, log.start_offset, None, None)
         records = log.read(offset, bound, max_bytes, at_least_one) if offset < bound else None
         aborted = None
         if isolation_level == READ_COMMITTED:
@@ -242,9 +384,35 @@ class Partition:
         is_cut = records is not None and records.size < max_bytes and records.file is not log.active.file
         return PartitionRead(_NONE, high_watermark, stable, log.start_offset, records, aborted, is_cut)
 
+    def read_replica(
+        self, offset: int, max_bytes: int, current_leader_epoch: int, last_epoch: int, at_least_one: bool
+    ) -> PartitionRead:
+        """What a follower gets: all that is there, or where its log and this one part (R8)."""
+        log = self.log
+        error = self.error_code or self.check_epoch(current_leader_epoch)
+        if error:
+            return PartitionRead(error, -1, -1, -1, None, None)
+        high_watermark, start_offset = self.high_watermark, log.start_offset
+        if offset < start_offset:
+            return PartitionRead(_OUT_OF_RANGE, high_watermark, -1, start_offset, None, None)
+        parting = self.parting(offset, last_epoch)
+        if parting is not None or offset > log.end_offset:
+            parting = parting or (self.leader_epoch, log.end_offset)
+            return PartitionRead(_NONE, high_watermark, -1, start_offset, None, None, False, parting)
+        records = log.read(offset, log.end_offset, max_bytes, at_least_one)
+        is_cut = records is not None and records.size < max_bytes and records.file is not log.active.file
+        return PartitionRead(_NONE, high_watermark, -1, start_offset, records, None, is_cut)
+
+    def parting(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
+        """(epoch, end offset) of the last that a reader has in common with this log; None if that is all."""
+        if last_epoch < 0:
+            return None
+        epoch, end_offset = self.log.epochs.end_of(last_epoch, self.log.end_offset)
+        return None if epoch == last_epoch and end_offset >= offset else (epoch, end_offset)
+
     def begin_flush(self) -> FlushJob | None:
         """The next fsync, unless one is under way: whoever comes meanwhile shares the one after it (L6)."""
-        if self._flush_job is not None or not self.is_flush_wanted or self.role is not Role.LEADER:
+        if self._flush_job is not None or not self.is_flush_wanted or not self.is_open:
             return None
         self._flush_job = self.log.begin_flush()
         self.is_flush_wanted = False
@@ -256,5 +424,9 @@ class Partition:
         job, self._flush_job = self._flush_job, None
         assert job is not None
         job.release()
+        if self._is_flush_void:
+            self._is_flush_void = False
+            self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
+            return False
         self.log.end_flush(job, now_ms)
         return self.maybe_advance()

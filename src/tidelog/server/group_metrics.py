@@ -73,7 +73,5 @@ def _offset(broker: Broker, topic: str, partition: int, offset: int) -> int:
 
 
 def _lag(broker: Broker, topic: str, partition: int, offset: int) -> int:
-    partitions = broker.partitions.of(topic)
-    if partitions is None or partition >= len(partitions):
-        return 0
-    return max(partitions[partition].high_watermark - offset, 0)
+    found = broker.partitions.find(topic, partition)
+    return max(found.high_watermark - offset, 0) if found is not None else 0

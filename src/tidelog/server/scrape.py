@@ -87,12 +87,12 @@ TRAFFIC = tuple(
 
 def is_at_min_isr(partition: Partition) -> bool:
     is_led = partition.role is Role.LEADER
-    return is_led and len(partition.in_sync_replicas) == partition.log.settings.min_insync_replicas
+    return is_led and len(partition.in_sync_replicas) == partition.min_insync
 
 
 def is_under_min_isr(partition: Partition) -> bool:
     is_led = partition.role is Role.LEADER
-    return is_led and len(partition.in_sync_replicas) < partition.log.settings.min_insync_replicas
+    return is_led and len(partition.in_sync_replicas) < partition.min_insync
 
 
 _LOG = "kafka_log_log_"
@@ -118,7 +118,10 @@ def expose(watched: Watched, open_files: int | None) -> Iterator[str]:
     yield "".join(_shell_lines(watched))
     yield from _request_pieces(watched)
     here = watched.broker.partitions
-    by_topic = [(topic, list(here.of(topic) or ())) for topic in watched.broker.image.topics]
+    by_topic = [
+        (topic, [found for found in here.of(topic) or () if found is not None])
+        for topic in watched.broker.image.topics
+    ]
     partitions = [partition for _, of_topic in by_topic for partition in of_topic]
     counts = yield from _count(watched.broker, partitions)
     yield "".join(_broker_lines(watched.broker, len(by_topic), counts))

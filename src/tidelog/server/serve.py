@@ -36,8 +36,9 @@ from tidelog.base.metrics import DURATION_BOUNDS_NS, MILLISECOND_NS, SECOND_NS
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker, Removal, StoreFailed
 from tidelog.broker.partitions import Checkpoint
+from tidelog.broker.peers import PeerSend
 from tidelog.broker.relocation import CopyRequest
-from tidelog.cluster.store import Store, StoreEvent, StoreReply, StoreRequest
+from tidelog.cluster.store import Store, StoreEvent, StoreReply, StoreRequest, Watch
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import ForeignDirectory, LogDirectory
 from tidelog.log.log import FlushJob
@@ -48,6 +49,7 @@ from tidelog.server.flushing import run_timed, run_together
 from tidelog.server.listeners import advertised_of, bind, listeners_of, probe_listener_of
 from tidelog.server.locks import DirectoryLocks, StartFailed
 from tidelog.server.pages import PageProbe
+from tidelog.server.peers import Peers
 from tidelog.server.probe import Probe
 from tidelog.server.process import descriptor_share
 from tidelog.server.report import Report, start_events
@@ -67,8 +69,16 @@ SLOW_NS = 100 * MILLISECOND_NS
 class Server:
     """One broker in this process: `start`, then `stop` (clean) or `abort` (as a crash would)."""
 
-    def __init__(self, properties: Mapping[str, str], write: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        write: Callable[[str], None] | None = None,
+        open_store: Callable[[Callable[[], None]], Store] | None = None,
+    ) -> None:
+        """`open_store` gives a store that is shared with other brokers; it calls what it is given whenever
+        there is something to receive."""
         self.settings = BrokerSettings(properties)
+        self._open_store = open_store
         self._listeners = listeners_of(self.settings)
         self._probe_listener = probe_listener_of(self.settings)
         self.report = Report(
@@ -119,12 +129,10 @@ class Server:
         self.host, self.port = told.host, told.port
         for event in start_events(self.settings, self._listeners, [each.path for each in directories]):
             self.report.tell(event)
-        self.broker = Broker(self.settings, directories, os.urandom)
+        self.broker = Broker(self.settings, directories, os.urandom, self._open_store is not None)
         self.report.level = lambda: self.broker.logger_level
-        self._store: Store = EmbeddedStore(
-            os.path.join(directories[0].path, STORE_FILE),
-            lambda: self.loop.call_soon_threadsafe(self._on_store),
-        )
+        self._peer_links = Peers(self, self.loop, self._frame_size_max)
+        self._store = self._make_store(directories[0].path)
         self._serving = asyncio.get_running_loop().create_future()
         self._set_time()
         if watching is not None:
@@ -136,6 +144,14 @@ class Server:
             self.loop.add_reader(sock.fileno(), self._on_acceptable, sock)
         self.report.tell(info("ready", address=f"{self.host}:{self.port}", after_ms=self.uptime_ms))
         self._on_tick()
+
+    def _make_store(self, path: str) -> Store:
+        def notify() -> None:
+            self.loop.call_soon_threadsafe(self._on_store)
+
+        if self._open_store is not None:
+            return self._open_store(notify)
+        return EmbeddedStore(os.path.join(path, STORE_FILE), notify)
 
     async def _watch(self, listening: socket.socket) -> None:
         host, self.probe_port = listening.getsockname()[:2]
@@ -181,6 +197,7 @@ class Server:
             sock.close()
         for transport in list(self._transports.values()):
             transport.close()
+        self._peer_links.close()
         self.broker.relocation.moves.stop()
         await self.loop.run_in_executor(None, self._flushers.shutdown)
         await self.loop.run_in_executor(None, self._threads.shutdown)
@@ -294,6 +311,21 @@ class Server:
             )
             idlest.close("requests half received or held back take too much memory")
 
+    # Other brokers.
+
+    def on_peer_frame(self, node_id: int, lane: int, frame: memoryview) -> None:
+        self._set_time()
+        try:
+            self.broker.on_peer_frame(node_id, lane, frame)
+        except Exception as bug:
+            self.report.tell(error("answer of a peer not taken", peer=node_id, traceback=_trace(bug)))
+        self._settle()
+
+    def on_peer_closed(self, node_id: int, lane: int) -> None:
+        self._set_time()
+        self.broker.on_peer_closed(node_id, lane)
+        self._settle()
+
     # The broker's effects.
 
     def _settle(self) -> None:
@@ -315,6 +347,10 @@ class Server:
                 if isinstance(effect, StoreRequest):
                     self._submitted_ns[effect.ticket] = monotonic_ns()
                     self._store.submit(effect)
+                elif isinstance(effect, Watch):
+                    self._store.submit(effect)
+                elif isinstance(effect, PeerSend):
+                    self._peer_links.send(effect)
                 elif isinstance(effect, Checkpoint):
                     self._write_checkpoint(effect)
                 elif isinstance(effect, CopyRequest):
@@ -421,18 +457,17 @@ class Server:
         self._received += self._store.receive()
         until_ns = monotonic_ns() + STORE_TURN_NS_MAX
         while self._received and monotonic_ns() < until_ns:
-            received = self._received.popleft()
-            if isinstance(received, StoreReply):
-                self._take_reply(received)
+            self._take_event(self._received.popleft())
         if not self._is_stopping:
             self._settle()
             if self._received:
                 self.loop.call_soon(self._on_store)
 
-    def _take_reply(self, reply: StoreReply) -> None:
-        self.vitals.store_times.observe(monotonic_ns() - self._submitted_ns.pop(reply.ticket))
+    def _take_event(self, event: StoreEvent) -> None:
+        if isinstance(event, StoreReply):
+            self.vitals.store_times.observe(monotonic_ns() - self._submitted_ns.pop(event.ticket))
         try:
-            self.broker.on_store_reply(reply)
+            self.broker.on_store_event(event)
         except (StoreFailed, ForeignDirectory, InvalidSetting, OSError) as problem:
             self._on_bad_reply(str(problem))
         except Exception as bug:

@@ -1,0 +1,38 @@
+"""The settings of replication and of the controller, as rows."""
+
+from __future__ import annotations
+
+from tidelog.base.setting import Change, Kind, Setting
+
+_I, _B, _S = Kind.INT, Kind.BOOLEAN, Kind.STRING
+
+REPLICATION_ROWS = (
+    Setting(
+        "replica.lag.time.max.ms",
+        Kind.LONG,
+        30_000,
+        "How long a follower may be behind before it is not in sync any more.",
+        1,
+    ),
+    Setting("replica.fetch.wait.max.ms", _I, 500, "How long a leader keeps a follower waiting for records."),
+    Setting("replica.fetch.min.bytes", _I, 1, "How much a follower waits for, at most that long."),
+    Setting("replica.fetch.max.bytes", _I, 1_048_576, "The most that one partition gives at once.", 0),
+    Setting("replica.fetch.response.max.bytes", _I, 10_485_760, "The most that a leader gives at once.", 0),
+    Setting("replica.fetch.backoff.ms", _I, 1_000, "How long a follower waits after a failure.", 0),
+    Setting(
+        "replica.selector.class",
+        _S,
+        None,
+        "Which replica a consumer reads from. A name that ends in RackAwareReplicaSelector: one in its rack.",
+    ),
+    Setting(
+        "unclean.leader.election.enable",
+        _B,
+        False,
+        "Let a replica that lacks records lead when no other can: what it lacks is lost.",
+        change=Change.ANYWHERE,
+    ),
+    Setting("auto.leader.rebalance.enable", _B, True, "Give leadership back to the preferred replica."),
+    Setting("leader.imbalance.check.interval.seconds", Kind.LONG, 300, "How often that is looked at.", 1),
+    Setting("controlled.shutdown.enable", _B, True, "Hand leaderships over before a stop."),
+)

@@ -1,0 +1,238 @@
+"""The controller's part of a broker: becoming it, and writing what it decides (C2, C3).
+
+Every broker that sees no controller tries to become it; the store takes one. What the controller writes is
+refused unless its epoch is still the last one: who was paused and wakes up can change nothing.
+
+| write           | what it was meant to do, on an unknown or refused answer                             |
+|-----------------|--------------------------------------------------------------------------------------|
+| a candidacy     | look who is controller, by a synced reading                                          |
+| elections       | read the partitions, and decide again from what they are                             |
+| topics, settings| read what was to be written: it is there, or it did not happen                       |
+
+**Invariant:** one write of elections is under way at most; each is decided from the image as it is then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.base.events import info, warning
+from tidelog.broker.interval import Interval
+from tidelog.cluster import controller
+from tidelog.cluster.elections import Elected, decide_elections, decide_preferred
+from tidelog.cluster.image import CONTROLLER, CONTROLLER_EPOCH, NOBODY
+from tidelog.cluster.store import (
+    Check,
+    Create,
+    Delete,
+    Done,
+    Multi,
+    Node,
+    Operation,
+    Outcome,
+    ReadNodes,
+    Refused,
+    Tree,
+    Unknown,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker, OnOutcome
+
+ELECTIONS_TOGETHER = 100
+NOTICES_DELETED_TOGETHER = 500
+
+
+class Control:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._epoch = NOBODY  # under which this broker is the controller, if it is
+        self._is_candidate = False  # a candidacy is under way
+        self._is_due = False  # something has changed that elections may follow from
+        self._is_writing = False
+        seconds = broker.settings.number("leader.imbalance.check.interval.seconds")
+        self._imbalance = Interval(seconds * 1_000)
+        self.election_count = 0
+
+    @property
+    def is_controller(self) -> bool:
+        image = self._broker.image
+        return self._epoch == image.controller_epoch and image.controller_id == self._broker.node_id
+
+    @property
+    def check(self) -> Check:
+        """What every write of this controller must pass."""
+        return Check(CONTROLLER_EPOCH, self._broker.image.versions[CONTROLLER_EPOCH])
+
+    # Becoming the controller.
+
+    def candidacy(self) -> list[Operation]:
+        """What makes this broker the controller, if there is none."""
+        image = self._broker.image
+        if image.controller_id != NOBODY or CONTROLLER_EPOCH not in image.versions:
+            return []
+        return controller.decide_candidacy(image, self._broker.node_id)
+
+    def accept(self, operations: list[Operation]) -> None:
+        """A candidacy has been confirmed."""
+        if any(operation.path == CONTROLLER for operation in operations):
+            self._epoch = self._broker.image.controller_epoch
+            self._is_due = True
+            self._broker.events.append(info("controller", epoch=self._epoch))
+
+    def stand(self) -> None:
+        """Try to become the controller."""
+        operations = self.candidacy()
+        if self._is_candidate or not operations or not self._broker.is_registered:
+            return
+        self._is_candidate = True
+        attempted = self._broker.image.controller_epoch + 1
+
+        def on_outcome(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                self._is_candidate = False
+                self.accept(operations)
+                self.look()
+            else:
+                self._see_who_won(attempted)
+
+        self._broker.change(operations, on_outcome)
+
+    def _see_who_won(self, attempted: int) -> None:
+        def on_reading(outcome: Outcome) -> None:
+            self._is_candidate = False
+            broker = self._broker
+            if isinstance(outcome, Tree):
+                broker.follow(broker.image.take((CONTROLLER, CONTROLLER_EPOCH), outcome.nodes))
+                if (
+                    broker.image.controller_id == broker.node_id
+                    and broker.image.controller_epoch == attempted
+                ):
+                    self._epoch = attempted
+                    self._is_due = True
+
+        self._broker.submit(ReadNodes((CONTROLLER, CONTROLLER_EPOCH), is_synced=True), on_reading)
+
+    def resign(self) -> None:
+        """The session that it was controller in has ended."""
+        self._epoch = NOBODY
+
+    # What the controller sees to by itself.
+
+    def note_change(self) -> None:
+        """Brokers or partitions have changed: somebody may have to lead."""
+        self._is_due = True
+
+    def tick(self) -> None:
+        broker = self._broker
+        if broker.image.controller_id == NOBODY:
+            self.stand()
+        if not self.is_controller:
+            return
+        if self._imbalance.is_over(broker.uptime_ms) and broker.settings.flag("auto.leader.rebalance.enable"):
+            self._restore_preferred()
+        self.look()
+        old = broker.following.old_notices[:NOTICES_DELETED_TOGETHER]
+        if len(old) >= NOTICES_DELETED_TOGETHER:
+            broker.following.old_notices = []
+            deletions: list[Operation] = [Delete(path) for path in old]
+            broker.submit(Multi((self.check, *deletions)), lambda outcome: None)
+
+    def look(self) -> None:
+        """Elect where a leader is missing, some partitions at a time."""
+        if not self._is_due or self._is_writing or not self.is_controller:
+            return
+        self._is_due = False
+        broker = self._broker
+        elected: list[Elected] = []
+        for each in decide_elections(broker.image, broker.partitions.resolve):
+            if len(elected) == ELECTIONS_TOGETHER:
+                self._is_due = True
+                break
+            elected.append(each)
+        if elected:
+            self._write_elected(elected)
+
+    def _restore_preferred(self) -> None:
+        image = self._broker.image
+        found = [
+            Elected(topic, index, facts)
+            for topic in image.topics.values()
+            for index, known in topic.partitions.items()
+            if (facts := decide_preferred(image, known)) is not None
+        ]
+        if found and not self._is_writing:
+            self._write_elected(found[:ELECTIONS_TOGETHER])
+
+    def _write_elected(self, elected: list[Elected], then: OnOutcome | None = None) -> None:
+        self._is_writing = True
+        paths = tuple(each.topic.path(each.index) for each in elected)
+        operations: list[Operation] = [
+            Write(path, each.facts.encode(), each.facts.version)
+            for path, each in zip(paths, elected, strict=True)
+        ]
+
+        def on_outcome(outcome: Outcome) -> None:
+            self._is_writing = False
+            if isinstance(outcome, Done):
+                self.election_count += len(elected)
+                self._broker.events.append(info("leaders elected", partitions=len(elected)))
+            else:
+                self._is_due = True
+            if then is not None:
+                then(outcome)
+            self.look()
+
+        self.write(operations, on_outcome)
+
+    def elect(self, elected: list[Elected], then: OnOutcome) -> None:
+        """Write leaders that an administrator has asked for."""
+        self._write_elected(elected, then)
+
+    # Writing.
+
+    def write(self, operations: list[Operation], then: OnOutcome) -> None:
+        """Ask the store for a change that is the controller's; `then` hears `Done`, or `Refused` with nothing
+        changed, or `Unknown` if not even that could be found out."""
+        if not self.is_controller:
+            then(Refused(0, "this broker is not the controller"))
+            return
+
+        def on_outcome(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                then(outcome)
+            else:
+                self._read_back(operations, outcome, then)
+
+        self._broker.change([self.check, *operations], on_outcome)
+
+    def _read_back(self, operations: list[Operation], outcome: Outcome, then: OnOutcome) -> None:
+        paths = tuple(operation.path for operation in operations)
+        broker = self._broker
+
+        def on_reading(reading: Outcome) -> None:
+            if not isinstance(reading, Tree):
+                then(Unknown("the store does not answer"))
+                return
+            everything = (*paths, CONTROLLER, CONTROLLER_EPOCH)
+            broker.follow(broker.image.take(everything, reading.nodes))
+            if isinstance(outcome, Refused):
+                then(outcome)
+            elif _is_applied(operations, reading.nodes):
+                then(Done())
+            else:
+                broker.events.append(warning("store answer lost", what="the change was not made"))
+                then(Refused(0, "the store has lost the request"))
+
+        broker.submit(ReadNodes((*paths, CONTROLLER, CONTROLLER_EPOCH), is_synced=True), on_reading)
+
+
+def _is_applied(operations: list[Operation], nodes: dict[str, Node]) -> bool:
+    for operation in operations:
+        found = nodes.get(operation.path)
+        if isinstance(operation, Create | Write) and (found is None or found.data != operation.data):
+            return False
+        if isinstance(operation, Delete) and found is not None:
+            return False
+    return True

@@ -1,0 +1,138 @@
+"""Keeping the image in step with a store that others write to as well.
+
+A notice under `/changes` names the nodes that the multi it came with has written; those are read. Brokers and
+the controller come and go with their sessions, without a notice, so these two places are watched as well.
+
+| seen                                  | then                                              |
+|---------------------------------------|---------------------------------------------------|
+| a watched place has changed           | watch it again, then read it                      |
+| a notice after the last one known     | read the nodes that it names                      |
+| the last one known is gone            | more has happened than is kept: read the tree     |
+| a reading was lost                    | read again, with the next tick                    |
+
+**Invariant:** a change is read after it was announced, so that none is missed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.image import BROKERS, CHANGES, CONTROLLER, CONTROLLER_EPOCH, encode_fields
+from tidelog.cluster.store import Check, Create, Node, Operation, Outcome, ReadNodes, ReadTree, Tree, Watch
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+_BROKERS_TREE = BROKERS.rsplit("/", 1)[0]  # with their epochs
+NOTICES_KEPT = 1_000
+OnReading = Callable[[Outcome], None]
+
+
+def notice_of(operations: list[Operation]) -> Create:
+    """The notice that goes with what these operations write."""
+    paths = [operation.path for operation in operations if not isinstance(operation, Check)]
+    return Create(f"{CHANGES}/", encode_fields(paths=paths), is_sequential=True)
+
+
+class Following:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._last_notice = ""
+        self._unread: dict[str, None] = {}  # nodes that have changed
+        self._is_tree_unread = False
+        self._unread_places: dict[str, None] = {}
+        self._reading_count = 0
+        self.old_notices: list[str] = []  # that the controller may delete
+
+    def begin(self) -> None:
+        """Watch; what is read from here on misses nothing."""
+        for path in (CHANGES, BROKERS, CONTROLLER):
+            self._broker.effects.append(Watch(path))
+
+    def note_tree(self, nodes: dict[str, Node]) -> None:
+        """The whole tree was read."""
+        self._last_notice = max((path for path in nodes if path.startswith(f"{CHANGES}/")), default="")
+        self._unread = {}
+        self._is_tree_unread = False
+
+    def on_changed(self, path: str) -> None:
+        self._broker.effects.append(Watch(path))
+        self._unread_places[path] = None
+        self._read()
+
+    def tick(self) -> None:
+        self._read()
+
+    def _read(self) -> None:
+        """Ask for all that is unread, unless readings are under way: those that follow them see it too."""
+        if self._reading_count:
+            return
+        if self._is_tree_unread:
+            self._is_tree_unread = False
+            self._ask(ReadTree("/"), self._on_tree)
+            return
+        places, self._unread_places = self._unread_places, {}
+        for path in places:
+            if path == CHANGES:
+                self._ask(ReadTree(CHANGES), self._on_notices)
+            elif path == BROKERS:
+                self._ask(ReadTree(_BROKERS_TREE), self._on_brokers)
+            else:
+                self._ask(ReadNodes((CONTROLLER, CONTROLLER_EPOCH)), self._on_controller)
+        if self._unread:
+            paths, self._unread = tuple(self._unread), {}
+            self._ask(ReadNodes(paths), lambda outcome: self._on_nodes(outcome, paths))
+
+    def _ask(self, action: ReadTree | ReadNodes, then: OnReading) -> None:
+        self._reading_count += 1
+
+        def on_outcome(outcome: Outcome) -> None:
+            self._reading_count -= 1
+            then(outcome)
+            if isinstance(outcome, Tree):
+                self._read()
+
+        self._broker.submit(action, on_outcome)
+
+    def _on_tree(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Tree):
+            self._is_tree_unread = True
+            return
+        self.note_tree(outcome.nodes)
+        self._broker.follow(self._broker.image.load(outcome.nodes))
+
+    def _on_notices(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Tree):
+            self._unread_places[CHANGES] = None
+            return
+        notices = sorted(path for path in outcome.nodes if path != CHANGES)
+        self.old_notices = notices[:-NOTICES_KEPT]
+        if self._last_notice and self._last_notice not in outcome.nodes:
+            self._is_tree_unread = True
+            return
+        for path in notices:
+            if path > self._last_notice:
+                self._last_notice = path
+                self._unread |= dict.fromkeys(json.loads(outcome.nodes[path].data)["paths"])
+
+    def _on_brokers(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Tree):
+            self._unread_places[BROKERS] = None
+            return
+        image = self._broker.image
+        known = [path for path in image.versions if path.startswith(f"{BROKERS}/")]
+        self._broker.follow(image.take([*known, *outcome.nodes], outcome.nodes))
+
+    def _on_controller(self, outcome: Outcome) -> None:
+        if not isinstance(outcome, Tree):
+            self._unread_places[CONTROLLER] = None
+            return
+        self._broker.follow(self._broker.image.take((CONTROLLER, CONTROLLER_EPOCH), outcome.nodes))
+
+    def _on_nodes(self, outcome: Outcome, paths: tuple[str, ...]) -> None:
+        if not isinstance(outcome, Tree):
+            self._unread |= dict.fromkeys(paths)
+            return
+        self._broker.follow(self._broker.image.take(paths, outcome.nodes))

@@ -1,0 +1,126 @@
+"""Requests that are the controller's, handed on by the broker that got them (as in KRaft).
+
+A request goes as it came, under a number of this broker's; the answer goes back under the client's own. A
+broker that needs a topic itself (for a client that named one, or for groups) asks the controller in the same
+way.
+
+**Invariant:** a request is forwarded once; without an answer its client is told to try again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from tidelog.broker.peers import FORWARD, PeerSend
+from tidelog.broker.waiting import Parked
+from tidelog.cluster.image import NOBODY
+from tidelog.protocol.connection import Answer
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+FORWARD_WAIT_MS = 30_000
+_FRAME = Struct(">ihhi")  # size, api key, version, number
+_NUMBER_POSITION = 4
+_NUMBER_MAX = 2**31 - 1
+OnAnswer = Callable[[memoryview | None], None]
+
+
+class Forwarded(Parked):
+    """A client's request that another broker answers."""
+
+    __slots__ = ("_refuse",)
+
+    def __init__(self, deadline_ms: int, refuse: Callable[[], Answer]) -> None:
+        super().__init__(deadline_ms, [])
+        self._refuse = refuse
+
+    def finish_late(self) -> Answer | None:
+        return self._refuse()
+
+
+class Forwarding:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._number = 0
+        self._sent: dict[tuple[int, int], OnAnswer] = {}  # by node and number
+        self._unsent: list[tuple[bytes, OnAnswer, int]] = []  # until there is a controller, or that time
+        self._topic_waiters: dict[str, list[tuple[Callable[[], None], int]]] = {}
+
+    def forward(self, frame: memoryview, correlation_id: int, refuse: Callable[[], Answer]) -> Forwarded:
+        """Hand a client's frame on to the controller."""
+        broker = self._broker
+        parked = Forwarded(broker.uptime_ms + FORWARD_WAIT_MS, refuse)
+
+        def on_answer(answer: memoryview | None) -> None:
+            if answer is None:
+                broker.waiting.finish(parked, refuse())
+                return
+            head = len(answer).to_bytes(4, "big") + correlation_id.to_bytes(4, "big")
+            broker.waiting.finish(parked, head + bytes(answer[4:]))
+
+        self.send(bytes(frame), on_answer)
+        return parked
+
+    def send(self, frame: bytes, on_answer: OnAnswer) -> None:
+        """Send a frame (without its size) to the controller, now or when there is one."""
+        self._unsent.append((frame, on_answer, self._broker.uptime_ms + FORWARD_WAIT_MS))
+        self._send()
+
+    def _send(self) -> None:
+        broker = self._broker
+        node_id = broker.image.controller_id
+        address = broker.image.brokers.get(node_id)
+        if node_id in (NOBODY, broker.node_id) or address is None:
+            return
+        unsent, self._unsent = self._unsent, []
+        for frame, on_answer, _ in unsent:
+            self._number = self._number % _NUMBER_MAX + 1
+            self._sent[node_id, self._number] = on_answer
+            numbered = bytearray(len(frame).to_bytes(4, "big") + frame)
+            numbered[8:12] = self._number.to_bytes(4, "big")
+            broker.effects.append(PeerSend(node_id, FORWARD, address.host, address.port, numbered))
+
+    def on_frame(self, node_id: int, frame: memoryview) -> None:
+        on_answer = self._sent.pop((node_id, int.from_bytes(frame[:4], "big")), None)
+        if on_answer is not None:
+            on_answer(frame)
+
+    def on_closed(self, node_id: int) -> None:
+        """The connection has ended: nobody knows what became of what was sent on it."""
+        for key in [key for key in self._sent if key[0] == node_id]:
+            self._sent.pop(key)(None)
+
+    def tick(self) -> None:
+        self._send()
+        now_ms = self._broker.uptime_ms
+        late = [each for each in self._unsent if each[2] <= now_ms]
+        self._unsent = [each for each in self._unsent if each[2] > now_ms]
+        for _, on_answer, _ in late:
+            on_answer(None)
+        self.note_topics()
+
+    # Topics that somebody here waits for.
+
+    def when_known(self, name: str, then: Callable[[], None]) -> None:
+        """Tell when the image has a topic, or has not got it in time."""
+        deadline_ms = self._broker.uptime_ms + FORWARD_WAIT_MS
+        self._topic_waiters.setdefault(name, []).append((then, deadline_ms))
+        self.note_topics()
+
+    def note_topics(self) -> None:
+        if not self._topic_waiters:
+            return
+        now_ms, topics = self._broker.uptime_ms, self._broker.image.topics
+        for name in list(self._topic_waiters):
+            waiters = self._topic_waiters[name]
+            done = [then for then, due_ms in waiters if name in topics or due_ms <= now_ms]
+            left = [each for each in waiters if each[0] not in done]
+            if left:
+                self._topic_waiters[name] = left
+            else:
+                del self._topic_waiters[name]
+            for then in done:
+                then()

@@ -1,0 +1,23 @@
+"""What goes between brokers: frames to peers, and what comes back, by lane.
+
+| lane      | carries                                   | why its own connection                          |
+|-----------|-------------------------------------------|-------------------------------------------------|
+| REPLICATE | one Fetch at a time                       | it waits at the leader for records              |
+| FORWARD   | requests that are the controller's        | answers come in order; none waits for a fetch   |
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+REPLICATE, FORWARD = 0, 1
+
+
+class PeerSend(NamedTuple):
+    """A frame for another broker. Its answer, or the end of the connection, comes back to the core."""
+
+    node_id: int
+    lane: int
+    host: str
+    port: int
+    frame: bytes | bytearray

@@ -1,0 +1,205 @@
+"""A broker's place in its cluster: read the tree, open the logs, register; and again when a session has
+ended.
+
+| step                | and if it fails                                                                     |
+|---------------------|-------------------------------------------------------------------------------------|
+| read the tree       | with a store of its own: the start fails; in a cluster: once more                   |
+| make what is missing| another broker was faster: read again                                               |
+| open the logs       | a directory may be offline; the broker starts without it                            |
+| register            | the epoch was raised meanwhile, or nobody knows: read again                         |
+
+**Invariant:** logs are open before the broker is registered: who is elected can lead at once. After an
+unclean stop it is trusted from its new epoch on only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tidelog.base.events import info, warning
+from tidelog.cluster import controller
+from tidelog.cluster.features import unknown_level
+from tidelog.cluster.image import BROKERS, BrokerFacts, PartitionFacts
+from tidelog.cluster.store import Done, Operation, Outcome, ReadTree, Tree, Write
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+RENEWED_TOGETHER = 1_000
+
+
+class StoreFailed(Exception):
+    """The store did not do what a start cannot go on without."""
+
+
+class Registration:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._facts = BrokerFacts(broker.node_id, "", 0, broker.settings.text("broker.rack"), 0)
+        self._was_clean = False
+        self._are_logs_open = False
+        self.is_registered = False
+        self.is_stopping = False
+
+    @property
+    def epoch(self) -> int:
+        return self._facts.epoch
+
+    def start(self, host: str, port: int) -> None:
+        self._facts.host, self._facts.port = host, port
+        self._read()
+
+    def on_session_ended(self) -> None:
+        """The store has given this broker up. It goes on serving; nobody can join an ISR or be elected by
+        what it was, and it comes back under a new epoch. It has lost nothing."""
+        broker = self._broker
+        if not self._are_logs_open or self.is_stopping:
+            return
+        self.is_registered = False
+        broker.control.resign()
+        broker.events.append(warning("session ended"))
+        self._read()
+
+    def _read(self) -> None:
+        broker = self._broker
+        if broker.is_sharing:
+            broker.following.begin()
+        broker.submit(ReadTree("/", is_synced=True), self._on_tree)
+
+    def _retry(self, outcome: Outcome, what: str) -> None:
+        if not self._broker.is_sharing:
+            raise StoreFailed(f"{what}: {outcome}")
+        self._read()
+
+    def _on_tree(self, outcome: Outcome) -> None:
+        broker = self._broker
+        if not isinstance(outcome, Tree):
+            self._retry(outcome, "the store cannot be read")
+            return
+        changed = broker.image.load(outcome.nodes)
+        broker.following.note_tree(outcome.nodes)
+        if self._are_logs_open:
+            broker.follow(changed)
+            self._register()
+            return
+        broker.use_broker_settings()
+        unknown = unknown_level(broker.image)
+        if unknown is not None:
+            raise StoreFailed(unknown)
+        operations = controller.decide_first_start(broker.image, broker.new_id())
+        if operations:
+            broker.change(operations, self._on_first_start)
+        else:
+            self._open_logs()
+
+    def _on_first_start(self, outcome: Outcome) -> None:
+        if isinstance(outcome, Done):
+            self._open_logs()
+        else:
+            self._retry(outcome, "the store cannot be written")
+
+    def _open_logs(self) -> None:
+        broker = self._broker
+        last = broker.image.broker_epochs.get(broker.node_id)
+        partitions = broker.partitions
+        is_clean, clean_epoch = partitions.claim_directories(broker.image.cluster_id, broker.entropy)
+        self._was_clean = is_clean and last is not None and clean_epoch == last.epoch
+        self._facts.directory = partitions.directories[0].directory_id
+        broker.topics.open_known()
+        broker.checkpoints.forget(partitions.unknown_names())
+        self._are_logs_open = True
+        broker.events.append(
+            info(
+                "logs opened",
+                topics=len(broker.image.topics),
+                partitions=sum(1 for _ in partitions.all()),
+                after_clean_stop=is_clean,
+                scanned_bytes=partitions.scanned_size,
+                cut_bytes=partitions.cut_size,
+            )
+        )
+        self._register()
+
+    def _register(self) -> None:
+        broker, node_id = self._broker, self._broker.node_id
+        other = broker.image.brokers.get(node_id)
+        if other is not None and other.directory != self._facts.directory:
+            raise StoreFailed(
+                f"node.id {node_id} is registered by the broker at {other.host}:{other.port}; "
+                "give this one another node.id, or stop that one"
+            )
+        facts = replace(self._facts)
+        operations = controller.decide_registration(broker.image, facts, self._was_clean)
+        operations += broker.control.candidacy()
+
+        def on_outcome(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                self._facts = facts
+                self._on_registered(operations)
+            else:
+                self._retry(outcome, "this broker cannot be registered")
+
+        broker.change(operations, on_outcome)
+
+    def _on_registered(self, operations: list[Operation]) -> None:
+        broker = self._broker
+        self._was_clean = True  # from here on, until the process ends
+        broker.replicas.use_broker_epoch(self.epoch)
+        broker.control.accept(operations)
+        self._renew(self._unrenewed())
+
+    def _unrenewed(self) -> list[Operation]:
+        """Partitions that nobody else has, and that were led by this broker before it was stopped uncleanly.
+        It may have lost their unsynced ends, and will give the same offsets again: an epoch tells the two
+        apart."""
+        broker, node_id = self._broker, self._broker.node_id
+        operations: list[Operation] = []
+        for topic in broker.image.topics.values():
+            for index, facts in topic.partitions.items():
+                is_own = facts.replicas == [node_id] and facts.leader == node_id
+                if is_own and not broker.image.is_trusted(facts, node_id):
+                    raised = PartitionFacts(
+                        node_id,
+                        facts.leader_epoch + 1,
+                        facts.in_sync_replicas,
+                        facts.replicas,
+                        facts.version,
+                        [],
+                        {node_id: self.epoch},
+                    )
+                    operations.append(Write(topic.path(index), raised.encode(), facts.version))
+        return operations
+
+    def _renew(self, operations: list[Operation]) -> None:
+        if not operations:
+            self._serve()
+            return
+        some, rest = operations[:RENEWED_TOGETHER], operations[RENEWED_TOGETHER:]
+
+        def on_outcome(outcome: Outcome) -> None:
+            if not isinstance(outcome, Done) and not self._broker.is_sharing:
+                raise StoreFailed(f"the epochs of leaders cannot be raised: {outcome}")
+            self._renew(rest)  # what could not be written is the controller's to elect
+
+        self._broker.change(some, on_outcome)
+
+    def _serve(self) -> None:
+        broker = self._broker
+        self.is_registered = True
+        broker.topics.assign_all()
+        broker.replicas.note_brokers()
+        broker.control.note_change()
+        broker.control.look()
+        broker.is_serving = True
+
+    # Stopping.
+
+    def announce_stop(self) -> None:
+        """Tell the others that this broker is about to go, so that its partitions get other leaders."""
+        broker = self._broker
+        if not self.is_registered or self.is_stopping:
+            return
+        self.is_stopping = self._facts.is_stopping = True
+        path = f"{BROKERS}/{broker.node_id}"
+        broker.change([Write(path, self._facts.encode())], lambda outcome: None)

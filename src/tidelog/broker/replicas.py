@@ -1,0 +1,366 @@
+"""Replication as one broker takes part in it: whom its partitions follow, and who follows those it leads.
+
+| when                                  | then                                                           |
+|---------------------------------------|----------------------------------------------------------------|
+| the store says who leads a partition  | it leads, or follows that one's log by its fetcher             |
+| a leader answers                      | records are appended, logs cut or begun anew                   |
+| a follower fetches                    | the high watermark may move; it may be ready to join the ISR   |
+| a tick, or brokers have come or gone  | ISRs that should change are written, many in one multi         |
+
+**Invariant:** a change of an ISR stays pending until the store has confirmed it or a synced reading has shown
+what became of it (R5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.base.events import error, info, warning
+from tidelog.broker.interval import Interval
+from tidelog.broker.peers import REPLICATE, PeerSend
+from tidelog.cluster.image import BROKER_EPOCHS, BROKERS, NOBODY, PartitionFacts, TopicFacts
+from tidelog.cluster.store import Check, Done, Operation, Outcome, ReadNodes, Tree, Write
+from tidelog.protocol.errors import CorruptBatch, ErrorCode
+from tidelog.protocol.fetch import FetchPartition
+from tidelog.replication.fetcher import Fetcher, FetchLimits, Received
+from tidelog.replication.follower import BeginAt, Cut, Take, Wait, next_step
+from tidelog.replication.leader import Leadership
+from tidelog.replication.partition import Partition, Role
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+CHANGES_TOGETHER = 100
+
+
+class Asked(NamedTuple):
+    """A change of an ISR that the store was asked for."""
+
+    partition: Partition
+    leadership: Leadership
+    path: str
+    facts: PartitionFacts
+
+
+class Replicas:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._fetchers: dict[int, Fetcher] = {}  # by leader
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._to_look: dict[Partition, None] = {}  # led, and its ISR may have to change
+        self._undecided: list[Asked] = []  # nobody knows yet what became of these
+        settings = broker.settings
+        self._lag_max_ms = settings.number("replica.lag.time.max.ms")
+        self._lag = Interval(max(self._lag_max_ms // 4, 1))
+        self._limits = FetchLimits(
+            settings.number("replica.fetch.wait.max.ms"),
+            settings.number("replica.fetch.min.bytes"),
+            settings.number("replica.fetch.response.max.bytes"),
+            settings.number("replica.fetch.max.bytes"),
+            settings.number("replica.fetch.backoff.ms"),
+        )
+        self.change_count = 0  # of ISRs that were written
+        self.cut_count = 0  # of logs that had something the leader did not
+
+    # Roles.
+
+    def assign(self, partition: Partition, facts: PartitionFacts) -> None:
+        """Let a partition be what the store says it is."""
+        broker = self._broker
+        if not partition.is_open or (
+            partition.facts is not None and facts.version <= partition.facts.version
+        ):
+            return
+        if facts.leader == broker.node_id and broker.image.is_trusted(facts, broker.node_id):
+            self._lead(partition, facts)
+        else:
+            self._follow(partition, facts)
+
+    def _lead(self, partition: Partition, facts: PartitionFacts) -> None:
+        broker = self._broker
+        self._leave_fetcher(partition)
+        partition.become_leader(broker.node_id, broker.image, facts, broker.uptime_ms)
+        broker.on_moved(partition)
+        broker.maybe_flush(partition)
+        broker.coordinators.lead(partition)
+        if len(facts.replicas) > 1:
+            self._to_look[partition] = None
+
+    def _follow(self, partition: Partition, facts: PartitionFacts) -> None:
+        broker = self._broker
+        if facts.leader != partition.leader_id or partition.role is Role.LEADER:
+            self._leave_fetcher(partition)
+        was_leader = partition.role is Role.LEADER
+        partition.become_follower(facts)
+        self._to_look.pop(partition, None)
+        if was_leader:
+            broker.coordinators.resign(partition)
+        broker.waiting.on_moved(partition)
+        if facts.leader not in (NOBODY, broker.node_id):
+            self._fetcher(facts.leader).add(partition)
+            self._hold_unflushed(partition)
+            self.send(facts.leader)
+
+    def drop(self, partition: Partition) -> None:
+        """The partition is gone, or its disk is."""
+        self._leave_fetcher(partition)
+        self._to_look.pop(partition, None)
+
+    def _leave_fetcher(self, partition: Partition) -> None:
+        fetcher = self._fetchers.get(partition.leader_id)
+        if fetcher is not None:
+            fetcher.remove(partition)
+
+    # Following.
+
+    def _fetcher(self, node_id: int) -> Fetcher:
+        fetcher = self._fetchers.get(node_id)
+        if fetcher is None:
+            broker = self._broker
+            fetcher = self._fetchers[node_id] = Fetcher(broker.node_id, broker.broker_epoch, self._limits)
+        return fetcher
+
+    def use_broker_epoch(self, epoch: int) -> None:
+        """This broker has registered anew: it fetches under that epoch from now on."""
+        for fetcher in self._fetchers.values():
+            fetcher.broker_epoch = epoch
+
+    def send(self, node_id: int) -> None:
+        """Ask a leader for more, if nothing is under way."""
+        address = self._addresses.get(node_id)
+        fetcher = self._fetchers.get(node_id)
+        if address is None or fetcher is None:
+            return
+        frame = fetcher.next_request(self._broker.uptime_ms)
+        if frame is not None:
+            self._broker.effects.append(PeerSend(node_id, REPLICATE, *address, frame))
+
+    def on_frame(self, node_id: int, frame: memoryview) -> None:
+        fetcher = self._fetchers.get(node_id)
+        if fetcher is None:
+            return
+        cuts: list[tuple[Received, Cut | BeginAt]] = []
+        for received in fetcher.on_answer(frame, self._broker.uptime_ms):
+            step = next_step(received.partition.log, received.answer)
+            if isinstance(step, Take):
+                self._take(fetcher, received)
+            elif isinstance(step, Wait):
+                self._wait(fetcher, received.partition, step.error_code)
+            else:
+                cuts.append((received, step))
+        if cuts:
+            self._cut(fetcher, cuts)
+        self.send(node_id)
+
+    def on_closed(self, node_id: int) -> None:
+        """The connection to a leader has ended; what was under way on it is lost."""
+        fetcher = self._fetchers.get(node_id)
+        if fetcher is not None:
+            fetcher.restart(self._broker.uptime_ms + self._limits.backoff_ms)
+
+    def _take(self, fetcher: Fetcher, received: Received) -> None:
+        partition, answer, broker = received.partition, received.answer, self._broker
+        try:
+            moved = partition.take(
+                received.records, answer.high_watermark, answer.log_start_offset, broker.now_ms
+            )
+        except CorruptBatch as problem:
+            name = f"{partition.topic}-{partition.index}"
+            broker.events.append(error("replica not taken", partition=name, reason=str(problem)))
+            fetcher.hold(partition, broker.uptime_ms + self._limits.backoff_ms)
+            return
+        except OSError as failure:
+            broker.fail_directory(partition.directory, failure)
+            return
+        if moved:
+            fetcher.touch(partition)
+            broker.on_moved(partition)
+            broker.maybe_flush(partition)
+            self._hold_unflushed(partition)
+
+    def _hold_unflushed(self, partition: Partition) -> None:
+        """Where only flushed bytes count, a follower asks for more when it has flushed what it has (R15)."""
+        fetcher = self._fetchers.get(partition.leader_id)
+        if fetcher is not None and partition.role is Role.FOLLOWER and partition.is_caught_by_flush:
+            partition.is_flush_wanted = True
+            fetcher.hold(partition)
+            self._broker.maybe_flush(partition)
+
+    def on_flushed(self, partition: Partition) -> None:
+        fetcher = self._fetchers.get(partition.leader_id)
+        if fetcher is not None and partition in fetcher and not partition.is_caught_by_flush:
+            fetcher.release(partition)
+            self.send(partition.leader_id)
+
+    def _wait(self, fetcher: Fetcher, partition: Partition, code: int) -> None:
+        broker = self._broker
+        fetcher.hold(partition, broker.uptime_ms + self._limits.backoff_ms)
+        if code not in (ErrorCode.not_leader_or_follower, ErrorCode.unknown_leader_epoch):
+            name = f"{partition.topic}-{partition.index}"
+            broker.events.append(info("leader refused", partition=name, error=ErrorCode(code).name))
+
+    def _cut(self, fetcher: Fetcher, cuts: list[tuple[Received, Cut | BeginAt]]) -> None:
+        """First write down that less is flushed than was: a crash must not take what will be written behind
+        the cut for something that was flushed."""
+        broker = self._broker
+        partitions = [received.partition for received, _ in cuts]
+        offsets = [min(step.offset, received.partition.log.end_offset) for received, step in cuts]
+        if not broker.lower_recovery_points(dict(zip(partitions, offsets, strict=True))):
+            return
+        for received, step in cuts:
+            partition = received.partition
+            before = partition.log.end_offset
+            try:
+                act: Callable[[int, int], list[str]]
+                act = partition.cut if isinstance(step, Cut) else partition.begin_at
+                names = act(step.offset, broker.now_ms)
+            except OSError as failure:
+                broker.fail_directory(partition.directory, failure)
+                continue
+            self.cut_count += 1
+            broker.remove_files(partition, names)
+            name, end = f"{partition.topic}-{partition.index}", partition.log.end_offset
+            broker.events.append(warning("log cut to its leader's", partition=name, before=before, after=end))
+            fetcher.touch(partition)
+            broker.maybe_flush(partition)
+            self._hold_unflushed(partition)
+
+    # Leading.
+
+    def on_fetch(self, partition: Partition, node_id: int, broker_epoch: int, asked: FetchPartition) -> None:
+        """A follower has all before the offset that it asks for, unless its log is another one from somewhere
+        on: then it is about to be told so."""
+        leadership, broker, offset = partition.leadership, self._broker, asked.fetch_offset
+        if leadership is None or partition.parting(offset, asked.last_fetched_epoch) is not None:
+            return
+        progress = leadership.on_fetch(
+            node_id, broker_epoch, offset, partition.counted_end_offset, broker.uptime_ms
+        )
+        if progress is None or offset > partition.log.end_offset:
+            return
+        progress.start_offset = asked.log_start_offset
+        if partition.maybe_advance():
+            broker.on_moved(partition)
+        if leadership.members_may_change(node_id):
+            self._to_look[partition] = None
+
+    def note_brokers(self) -> None:
+        """Brokers have come or gone."""
+        broker = self._broker
+        for node_id, facts in broker.image.brokers.items():
+            if self._addresses.get(node_id) != (facts.host, facts.port):
+                self._addresses[node_id] = (facts.host, facts.port)
+                self.send(node_id)
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
+        for partition in self._broker.partitions.all():
+            if partition.leadership is not None and partition.leadership.followers:
+                self._to_look[partition] = None
+
+    def note_settings(self, partition: Partition) -> None:
+        if partition.leadership is not None and partition.leadership.followers:
+            self._to_look[partition] = None
+
+    def tick(self) -> None:
+        if self._lag.is_over(self._broker.uptime_ms):
+            self._look_at_all()
+        for node_id in self._fetchers:
+            self.send(node_id)
+        if self._undecided:
+            undecided, self._undecided = self._undecided, []
+            self._find_out(undecided)
+        self._propose()
+
+    @property
+    def next_due_ms(self) -> int | None:
+        dues = (fetcher.next_due_ms() for fetcher in self._fetchers.values())
+        return min((due for due in dues if due is not None), default=None)
+
+    def _propose(self) -> None:
+        """Ask the store for the ISRs as they should be."""
+        broker = self._broker
+        if not broker.is_registered:
+            return
+        to_look, self._to_look = self._to_look, {}
+        asked: list[Asked] = []
+        for partition in to_look:
+            leadership, topic = partition.leadership, broker.image.topics_by_id.get(partition.topic_id)
+            if leadership is None or topic is None:
+                continue
+            facts = leadership.propose(
+                broker.uptime_ms,
+                self._lag_max_ms,
+                partition.min_insync,
+                partition.counted_end_offset,
+                partition.high_watermark,
+                partition.is_waived,
+            )
+            if facts is not None:
+                asked.append(Asked(partition, leadership, topic.path(partition.index), facts))
+        for start in range(0, len(asked), CHANGES_TOGETHER):
+            self._ask(asked[start : start + CHANGES_TOGETHER])
+
+    def _ask(self, asked: list[Asked]) -> None:
+        image = self._broker.image
+        checks: dict[int, None] = {}
+        operations: list[Operation] = []
+        for partition, leadership, path, facts in asked:
+            checks |= dict.fromkeys(leadership.joining(facts))
+            operations.append(Write(path, facts.encode(), facts.version))
+            leadership.begin_change(facts)
+            partition.note_rules()
+        for node_id in checks:
+            epochs = f"{BROKER_EPOCHS}/{node_id}"
+            operations += [Check(f"{BROKERS}/{node_id}"), Check(epochs, image.versions[epochs])]
+
+        def on_outcome(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                self.change_count += len(asked)
+            else:
+                self._find_out(asked)
+
+        self._broker.change(operations, on_outcome)
+
+    def _find_out(self, asked: list[Asked]) -> None:
+        """What became of changes that were refused, or whose answer was lost."""
+        broker = self._broker
+        paths = tuple(each.path for each in asked)
+
+        def on_reading(outcome: Outcome) -> None:
+            if not isinstance(outcome, Tree):
+                self._undecided += asked
+                return
+            broker.follow(broker.image.take(paths, outcome.nodes))
+            for partition, leadership, path, facts in asked:
+                is_open = partition.leadership is leadership and leadership.pending is facts
+                if is_open and path in outcome.nodes and outcome.nodes[path].version == facts.version:
+                    leadership.abandon()
+                    if partition.note_rules():
+                        broker.on_moved(partition)
+                    self._to_look[partition] = None
+
+        broker.submit(ReadNodes(paths, is_synced=True), on_reading)
+
+    def give_up(self, partition: Partition, topic: TopicFacts) -> None:
+        """This replica's disk has failed: whoever else can shall lead."""
+        facts = topic.partitions.get(partition.index)
+        node_id = self._broker.node_id
+        if facts is None or facts.leader != node_id:
+            return
+        others = [other for other in facts.in_sync_replicas if other != node_id]
+        if not others and not facts.eligible:
+            return
+        members = {other: epoch for other, epoch in facts.members.items() if other != node_id}
+        left = PartitionFacts(
+            NOBODY,
+            facts.leader_epoch + 1,
+            others,
+            facts.replicas,
+            facts.version,
+            facts.eligible,
+            members,
+        )
+        operations: list[Operation] = [Write(topic.path(partition.index), left.encode(), facts.version)]
+        self._broker.change(operations, lambda outcome: None)

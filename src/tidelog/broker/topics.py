@@ -1,0 +1,169 @@
+"""Topics as they come, grow and go: written by the controller, opened and closed by every broker that has a
+part.
+
+Whatever the way a change became known (this broker wrote it, or read it), what follows is the same: `follow`
+compares what is open here with what the image has.
+
+**Invariant:** the folder of a new topic is made only when no checkpoint has offsets of an older one of its
+name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from tidelog.base.events import info
+from tidelog.cluster import controller
+from tidelog.cluster.image import TopicFacts
+from tidelog.cluster.store import Done, Outcome, Unknown
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker, OnOutcome
+
+
+class Topics:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._waiters: dict[bytes, list[OnOutcome]] = {}  # by topic: who waits until it is open here
+        self._opening: dict[bytes, None] = {}  # topics whose folders wait for a checkpoint
+
+    # What the controller writes.
+
+    def create(self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome) -> None:
+        broker = self._broker
+        topic_id = broker.new_id()
+        operations = controller.decide_topic(broker.image, name, topic_id, config, assignment)
+
+        def on_created(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                broker.events.append(info("topic created", topic=name, partitions=len(assignment)))
+                self._when_open(topic_id, then)
+            else:
+                then(outcome)
+
+        broker.control.write(operations, on_created)
+
+    def grow(self, topic: TopicFacts, added: list[list[int]], then: OnOutcome) -> None:
+        """Add partitions to a topic, with those replicas."""
+        broker = self._broker
+
+        def on_grown(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                broker.events.append(info("topic grown", topic=topic.name, added=len(added)))
+                self._when_open(topic.topic_id, then)
+            else:
+                then(outcome)
+
+        broker.control.write(controller.decide_growth(broker.image, topic, added), on_grown)
+
+    def delete(self, topic: TopicFacts, then: OnOutcome) -> None:
+        broker = self._broker
+
+        def on_deleted(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                broker.events.append(info("topic deleted", topic=topic.name))
+            then(outcome)
+
+        broker.control.write(controller.decide_deletion(topic), on_deleted)
+
+    def _when_open(self, topic_id: bytes, then: OnOutcome) -> None:
+        """Tell when the partitions of a topic that are this broker's are open, or cannot be."""
+        if topic_id in self._opening:
+            self._waiters.setdefault(topic_id, []).append(then)
+        else:
+            then(self._outcome(topic_id))
+
+    def _outcome(self, topic_id: bytes) -> Outcome:
+        topic = self._broker.image.topics_by_id.get(topic_id)
+        if topic is None:
+            return Unknown("the topic was deleted as soon as it was made")
+        here = self._broker.partitions.of(topic_id) or ()
+        if any(partition is not None and not partition.is_open for partition in here):
+            return Unknown(f"the folders of topic {topic.name} could not be made")
+        return Done()
+
+    # What follows from the image.
+
+    def follow(self, topic_ids: Iterable[bytes]) -> None:
+        for topic_id in topic_ids:
+            topic = self._broker.image.topics_by_id.get(topic_id)
+            if topic is None:
+                self._close(topic_id)
+            elif self._broker.partitions.lacks(topic):
+                self._open_when_fresh(topic)
+            else:
+                self._assign(topic)
+
+    def open_known(self) -> None:
+        """At the start: every topic that was there before."""
+        for topic in self._broker.image.topics.values():
+            self._open(topic, is_new=False)
+
+    def assign_all(self) -> None:
+        for topic in list(self._broker.image.topics.values()):
+            self._assign(topic)
+
+    def _open_when_fresh(self, topic: TopicFacts) -> None:
+        """Make the folders that a topic lacks, once no checkpoint has the offsets of one of its name."""
+        broker, topic_id = self._broker, topic.topic_id
+        if not broker.checkpoints.is_stale(topic.name):
+            self._open_now(topic_id)
+        elif topic_id not in self._opening:
+            self._opening[topic_id] = None
+            broker.checkpoints.wait_for_name(topic.name, lambda: self._open_now(topic_id))
+            broker.write_urgent_checkpoints()
+
+    def _open_now(self, topic_id: bytes) -> None:
+        self._opening.pop(topic_id, None)
+        topic = self._broker.image.topics_by_id.get(topic_id)
+        if topic is not None:
+            self._open(topic, is_new=True)
+            self._assign(topic)
+        for then in self._waiters.pop(topic_id, []):
+            then(self._outcome(topic_id))
+
+    def _open(self, topic: TopicFacts, is_new: bool) -> None:
+        """Open what of a topic is this broker's; a directory that fails is offline from here on."""
+        broker = self._broker
+        failures = broker.partitions.open_topic(topic, broker.now_ms, is_new)
+        broker.events += broker.partitions.take_events()
+        for failed in failures:
+            broker.fail_directory(failed.directory, failed.error)
+        for directory, name in broker.partitions.take_strays():
+            broker.remove_later(directory, name, 0)
+
+    def _assign(self, topic: TopicFacts) -> None:
+        """Let the partitions that are open here have their roles."""
+        broker = self._broker
+        if not broker.is_registered:
+            return
+        for partition in broker.partitions.of(topic.topic_id) or ():
+            if partition is None or partition.index not in topic.partitions:
+                continue
+            try:
+                broker.replicas.assign(partition, topic.partitions[partition.index])
+            except OSError as error:
+                broker.fail_directory(partition.directory, error)
+
+    def _close(self, topic_id: bytes) -> None:
+        broker = self._broker
+        here = broker.partitions.of(topic_id)
+        if here is None:
+            return
+        name = broker.partitions.name_of(topic_id)
+        for partition in here:
+            if partition is None:
+                continue
+            broker.relocation.cancel(partition)
+            broker.replicas.drop(partition)
+            try:
+                directory, folder = broker.partitions.retire(partition, broker.entropy(16))
+                broker.remove_later(directory, folder, partition.log.settings.file_delete_delay_ms)
+            except OSError as error:
+                broker.fail_directory(partition.directory, error)
+            broker.waiting.on_moved(partition)
+            broker.coordinators.resign(partition)
+        broker.partitions.forget(topic_id)
+        broker.checkpoints.forget([name])
+        broker.coordinators.on_topic_deleted(name, topic_id)

@@ -1,0 +1,208 @@
+"""What a leader knows of its followers, and what follows from it: the ISR and the high watermark (R3–R6).
+
+| what                           | rule                                                                      |
+|--------------------------------|---------------------------------------------------------------------------|
+| the high watermark may move to | the least end offset among the confirmed ISR and the pending one together |
+| it stays where it is           | while too few members are confirmed, or `eligible` is not empty (KIP-966) |
+| a follower's end offset counts | if it fetches under a broker epoch that its membership covers             |
+| a change of the ISR            | is pending until what the store has is known for sure                     |
+
+Pure: facts, fetches and times go in; what to ask the store for comes out.
+
+**Invariant:** one change is pending at most, and nothing is committed that a member of either ISR lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tidelog.cluster.elections import leave
+from tidelog.cluster.image import Image, PartitionFacts
+
+UNKNOWN_OFFSET = -1
+
+
+class FollowerProgress:
+    """One follower as its fetches show it."""
+
+    __slots__ = (
+        "asked_end_offset",
+        "broker_epoch",
+        "caught_up_ms",
+        "end_offset",
+        "fetched_ms",
+        "start_offset",
+    )
+
+    def __init__(self, now_ms: int) -> None:
+        self.end_offset = UNKNOWN_OFFSET
+        self.start_offset = UNKNOWN_OFFSET
+        self.broker_epoch = -1
+        self.caught_up_ms = now_ms  # when it last had all that the leader had
+        self.fetched_ms = now_ms
+        self.asked_end_offset = UNKNOWN_OFFSET  # where the leader's log ended at its last fetch
+
+    def note(self, offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int) -> None:
+        if offset >= leader_end_offset:
+            self.caught_up_ms = now_ms
+        elif offset >= self.asked_end_offset >= 0:
+            self.caught_up_ms = self.fetched_ms
+        self.end_offset = offset
+        self.broker_epoch = broker_epoch
+        self.fetched_ms = now_ms
+        self.asked_end_offset = leader_end_offset
+
+
+class Leadership:
+    """One partition's leadership, from its election until the next."""
+
+    def __init__(
+        self, node_id: int, image: Image, facts: PartitionFacts, start_offset: int, now_ms: int
+    ) -> None:
+        self._node_id = node_id
+        self._image = image
+        self.facts = facts
+        self.pending: PartitionFacts | None = None
+        self.start_offset = start_offset  # where the log ended when it began
+        self._began_ms = now_ms
+        self.followers = {
+            node_id: FollowerProgress(now_ms) for node_id in facts.replicas if node_id != self._node_id
+        }
+        self._required: list[int] = []
+        self._find_required()
+
+    def _find_required(self) -> None:
+        union = {*self.facts.in_sync_replicas, *(self.pending.in_sync_replicas if self.pending else ())}
+        self._required = [node_id for node_id in self.followers if node_id in union]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether nobody else is waited for."""
+        return not self._required
+
+    def on_facts(self, facts: PartitionFacts, now_ms: int) -> None:
+        """What the store has, of the same leadership; what was pending is decided by it."""
+        for node_id in facts.in_sync_replicas:
+            if node_id in self.followers and node_id not in self.facts.in_sync_replicas:
+                self.followers[node_id].caught_up_ms = now_ms
+        self.facts = facts
+        self.pending = None
+        self._find_required()
+
+    def abandon(self) -> None:
+        """The store was asked in vain: what was pending has not happened, for sure."""
+        self.pending = None
+        self._find_required()
+
+    def on_fetch(
+        self, node_id: int, broker_epoch: int, offset: int, end_offset: int, now_ms: int
+    ) -> FollowerProgress | None:
+        """A follower asks for records from `offset` on, so it has all before; None if it is no replica."""
+        progress = self.followers.get(node_id)
+        if progress is not None:
+            progress.note(offset, broker_epoch, end_offset, now_ms)
+        return progress
+
+    # The high watermark.
+
+    def covers(self, facts: PartitionFacts, node_id: int, is_waived: bool) -> bool:
+        """Whether what a member shows by its fetches counts: its broker is the one that was taken in, or
+        has lost nothing since."""
+        known = self._image.broker_epochs.get(node_id)
+        if known is None or known.epoch != self.followers[node_id].broker_epoch:
+            return False
+        return is_waived or facts.members.get(node_id, 0) >= known.trusted_since
+
+    def trusted_count(self, is_waived: bool) -> int:
+        """Members of the confirmed ISR that an election would count."""
+        facts, image = self.facts, self._image
+        if is_waived:
+            return len(facts.in_sync_replicas)
+        return sum(image.is_trusted(facts, node_id) for node_id in facts.in_sync_replicas)
+
+    def committed(self, own_end_offset: int, min_insync: int, is_waived: bool) -> int:
+        """How far all have got who must; nothing is below it that one of them lacks."""
+        if self.facts.eligible or self.trusted_count(is_waived) < min_insync:
+            return UNKNOWN_OFFSET
+        reached = own_end_offset
+        facts = self.pending or self.facts
+        for node_id in self._required:
+            end_offset = self.followers[node_id].end_offset
+            if end_offset < reached:
+                reached = end_offset
+            if not self.covers(facts if node_id in facts.members else self.facts, node_id, is_waived):
+                return UNKNOWN_OFFSET
+        return reached
+
+    # The ISR.
+
+    def propose(
+        self,
+        now_ms: int,
+        lag_max_ms: int,
+        min_insync: int,
+        end_offset: int,
+        high_watermark: int,
+        is_waived: bool,
+    ) -> PartitionFacts | None:
+        """The partition as it should be, if its ISR is to change and no change is pending."""
+        facts = self.facts
+        if self.pending is not None:
+            return None
+        stay = [
+            n
+            for n in facts.in_sync_replicas
+            if n == self._node_id or self._stays(n, now_ms, lag_max_ms, end_offset, is_waived)
+        ]
+        joining = [n for n in self.followers if n not in stay and self._may_join(n, high_watermark)]
+        proposed = [n for n in facts.replicas if n in stay or n in joining]
+        eligible, members = leave(facts, proposed, min_insync)
+        members |= {node_id: self.followers[node_id].broker_epoch for node_id in joining}
+        same = set(proposed) == set(facts.in_sync_replicas) and eligible == facts.eligible
+        if same and all(facts.members.get(n) == members[n] for n in proposed):
+            return None
+        return replace(facts, in_sync_replicas=proposed, eligible=eligible, members=members)
+
+    def _stays(self, node_id: int, now_ms: int, lag_max_ms: int, end_offset: int, is_waived: bool) -> bool:
+        progress = self.followers.get(node_id)
+        if progress is None or not self._image.is_able(node_id):
+            return False
+        if not is_waived and not self._image.is_trusted(self.facts, node_id):
+            return False
+        return progress.end_offset == end_offset or now_ms - progress.caught_up_ms <= lag_max_ms
+
+    def _may_join(self, node_id: int, high_watermark: int) -> bool:
+        progress, broker = self.followers[node_id], self._image.brokers.get(node_id)
+        if broker is None or broker.is_stopping or broker.epoch != progress.broker_epoch:
+            return False
+        return progress.end_offset >= max(high_watermark, self.start_offset)
+
+    def members_may_change(self, node_id: int) -> bool:
+        """Whether a follower that has just fetched is not, or not under its epoch, in the ISR."""
+        facts = self.facts
+        return self.pending is None and (
+            node_id not in facts.in_sync_replicas or not self._image.is_trusted(facts, node_id)
+        )
+
+    def begin_change(self, proposed: PartitionFacts) -> None:
+        assert self.pending is None
+        self.pending = proposed
+        self._find_required()
+
+    def joining(self, proposed: PartitionFacts) -> Iterable[int]:
+        """Whose registration the store must check with the change."""
+        return [n for n in proposed.in_sync_replicas if proposed.members[n] != self.facts.members.get(n)]
+
+    def preferred_for(self, rack: str, offset: int) -> int | None:
+        """The in-sync follower in a consumer's rack that has what it asks for, the most caught-up one."""
+        best: tuple[int, int] | None = None
+        for node_id in self.facts.in_sync_replicas:
+            broker, progress = self._image.brokers.get(node_id), self.followers.get(node_id)
+            if broker is None or broker.rack != rack:
+                continue
+            if progress is None:
+                return None  # the leader itself is as near
+            if progress.end_offset >= offset >= progress.start_offset:
+                best = max(best or (-1, -1), (progress.end_offset, -node_id))
+        return -best[1] if best is not None else None
