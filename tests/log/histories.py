@@ -116,6 +116,16 @@ def reopened(log: Log, recovery_point: int = 0, start_offset: int = 0) -> Log:
     return open_log(folder, log.settings, NOW_MS, recovery_point, start_offset)[0]
 
 
+def stopped(log: Log) -> Log:
+    """The log as it is found after a clean stop: nothing is scanned, nothing is made anew."""
+    log.close(clean=True)
+    again, report = open_log(
+        log.directory, log.settings, NOW_MS, log.end_offset, log.start_offset, is_clean=True
+    )
+    assert (report.scanned_bytes, report.rebuilt, report.problems) == (0, [], [])
+    return again
+
+
 def give(log: Log, data: bytes | bytearray) -> int:
     return append_replica(log, memoryview(data), NOW_MS)
 

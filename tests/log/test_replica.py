@@ -21,6 +21,7 @@ from tests.log.histories import (
     new_log,
     reopened,
     stable_offsets,
+    stopped,
 )
 from tests.log.making import NOW_MS, append, flush, make_batch, make_settings, read_log
 from tidelog.base.config import TopicSettings
@@ -43,6 +44,7 @@ def test_a_follower_has_what_its_leader_has(
     assert [p.recent for p in follower.producers] == [p.recent for p in leader.producers]
     assert follower.size == leader.size
     assert answers(reopened(follower)) == answers(leader)
+    assert answers(stopped(follower)) == answers(leader)
 
 
 def test_a_torn_tail_is_left_wherever_it_ends() -> None:

@@ -18,6 +18,7 @@ from tests.log.histories import (
     new_log,
     reopened,
     stable_offsets,
+    stopped,
 )
 from tests.log.making import NOW_MS, append, append_marker, flush, make_batch, make_settings, read_log
 from tidelog.base.config import TopicSettings
@@ -52,6 +53,7 @@ def test_a_cut_log_is_one_that_never_had_the_rest(
     half.run(more)
     assert answers(log) == answers(expected)
     assert answers(reopened(log, log.recovery_point)) == answers(expected)
+    assert answers(stopped(log)) == answers(expected)
 
 
 def long_log() -> Log:
@@ -198,6 +200,16 @@ def test_a_transaction_whose_end_was_cut_is_decided_by_its_new_end() -> None:
     append_marker(log, Marker.COMMIT, 1)
     assert log.last_stable_offset(4) == 4
     assert log.aborted_between(0, 4) == []
+
+
+def test_a_transaction_aborted_above_the_cut_is_not_aborted_after_a_clean_stop() -> None:
+    log = new_log()
+    for _ in range(3):
+        append(log, make_batch(producer_id=1, sequence=log.end_offset // 2, transactional=True))
+        append_marker(log, Marker.ABORT, 1)
+    kept = log.aborted_between(0, 2)
+    truncate(log, 3, NOW_MS)
+    assert stopped(log).aborted_between(0, 10) == kept != []
 
 
 def test_a_producer_that_repeats_all_it_had_in_flight_is_known_after_a_cut() -> None:

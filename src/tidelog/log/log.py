@@ -375,8 +375,8 @@ class Log:
         self.start_offset = min(self.start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
         self._ended = [ended for ended in self._ended if ended.last_offset < end_offset]
-        for base in [base for base, index in self.aborted.items() if not index.cut_end(end_offset)]:
-            del self.aborted[base]
+        for index in self.aborted.values():
+            index.cut_end(end_offset)
         if self._flush_job is not None:
             self._flush_job.end_offset = min(self._flush_job.end_offset, end_offset)
 

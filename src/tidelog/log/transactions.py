@@ -56,15 +56,14 @@ class AbortedIndex:
             self._file.truncate(len(self.entries) * _ENTRY.size)
         return self._file
 
-    def cut_end(self, end_offset: int) -> bool:
-        """Forget transactions whose marker is at or above `end_offset`; False if none is left."""
+    def cut_end(self, end_offset: int) -> None:
+        """Forget transactions whose marker is at or above `end_offset`."""
         kept = [entry for entry in self.entries if entry.last_offset < end_offset]
         if not kept:
             self.reset()
         elif len(kept) < len(self.entries):
             self.entries = kept
             self._open().truncate(len(kept) * _ENTRY.size)
-        return bool(kept)
 
     def reset(self) -> None:
         self.close()
