@@ -193,10 +193,11 @@ class Control:
     # Writing.
 
     def write(self, operations: list[Operation], then: OnOutcome) -> None:
-        """Ask the store for a change that is the controller's; `then` hears `Done`, or `Refused` with nothing
-        changed, or `Unknown` if not even that could be found out."""
+        """Ask the store for a change that is the controller's. `then` hears `Done`; `Refused` if something is
+        not as the operations say; `Unknown` if it should be tried again: this broker is not the controller,
+        or the store did not take it, or does not say."""
         if not self.is_controller:
-            then(Refused(0, "this broker is not the controller"))
+            then(Unknown("this broker is not the controller"))
             return
 
         def on_outcome(outcome: Outcome) -> None:
@@ -217,13 +218,15 @@ class Control:
                 return
             everything = (*paths, CONTROLLER, CONTROLLER_EPOCH)
             broker.follow(broker.image.take(everything, reading.nodes))
-            if isinstance(outcome, Refused):
-                then(outcome)
+            if isinstance(outcome, Refused) and outcome.place:
+                then(Refused(outcome.place - 1, outcome.reason))
+            elif isinstance(outcome, Refused):
+                then(Unknown("this broker is not the controller any more"))
             elif _is_applied(operations, reading.nodes):
                 then(Done())
             else:
                 broker.events.append(warning("store answer lost", what="the change was not made"))
-                then(Refused(0, "the store has lost the request"))
+                then(Unknown("the request was lost on its way to the store"))
 
         broker.submit(ReadNodes((*paths, CONTROLLER, CONTROLLER_EPOCH), is_synced=True), on_reading)
 

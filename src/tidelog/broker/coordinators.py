@@ -149,15 +149,15 @@ class Coordinators:
         self._creation_waiters.append(then)
         if len(self._creation_waiters) > 1:
             return
-        settings, brokers = self._broker.settings, self._broker.image.brokers
+        settings, racks = self._broker.settings, racks_of(self._broker.image.brokers)
         config = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(settings.number("offsets.topic.segment.bytes")),
         }
-        replica_count = min(settings.number("offsets.topic.replication.factor"), len(brokers))
+        replica_count = min(settings.number("offsets.topic.replication.factor"), len(racks))
         count = settings.number("offsets.topic.num.partitions")
-        assignment = place(count, replica_count, racks_of(brokers), self._broker.node_id)
+        assignment = place(count, replica_count, racks, self._broker.node_id)
         self._broker.create_topic(GROUPS_TOPIC, config, assignment, self._on_created)
 
     def _on_created(self, outcome: Outcome) -> None:

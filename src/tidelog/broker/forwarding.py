@@ -33,7 +33,7 @@ class Forwarded(Parked):
 
     __slots__ = ("_refuse",)
 
-    def __init__(self, deadline_ms: int, refuse: Callable[[], Answer]) -> None:
+    def __init__(self, deadline_ms: int, refuse: Callable[[], Answer | None]) -> None:
         super().__init__(deadline_ms, [])
         self._refuse = refuse
 
@@ -49,7 +49,9 @@ class Forwarding:
         self._unsent: list[tuple[bytes, OnAnswer, int]] = []  # until there is a controller, or that time
         self._topic_waiters: dict[str, list[tuple[Callable[[], None], int]]] = {}
 
-    def forward(self, frame: memoryview, correlation_id: int, refuse: Callable[[], Answer]) -> Forwarded:
+    def forward(
+        self, frame: memoryview, correlation_id: int, refuse: Callable[[], Answer | None]
+    ) -> Forwarded:
         """Hand a client's frame on to the controller."""
         broker = self._broker
         parked = Forwarded(broker.uptime_ms + FORWARD_WAIT_MS, refuse)

@@ -11,15 +11,20 @@ name.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidelog.base.events import info
 from tidelog.cluster import controller
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.store import Done, Outcome, Unknown
+from tidelog.protocol.messages import encode_request, request_types
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker, OnOutcome
+
+CREATE_TOPICS, CREATE_TOPICS_VERSION = 19, 7
+CREATE_TIMEOUT = timedelta(seconds=30)
 
 
 class Topics:
@@ -32,6 +37,9 @@ class Topics:
 
     def create(self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome) -> None:
         broker = self._broker
+        if broker.is_sharing and not broker.control.is_controller:
+            self._ask_controller(name, config, assignment, then)
+            return
         topic_id = broker.new_id()
         operations = controller.decide_topic(broker.image, name, topic_id, config, assignment)
 
@@ -43,6 +51,35 @@ class Topics:
                 then(outcome)
 
         broker.control.write(operations, on_created)
+
+    def _ask_controller(
+        self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome
+    ) -> None:
+        """Have a topic made that this broker needs; told when it is known here."""
+        part = request_types(CREATE_TOPICS, CREATE_TOPICS_VERSION)
+        topic = part.CreatableTopic(
+            name=name,
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=tuple(
+                part.CreatableReplicaAssignment(partition_index=index, broker_ids=tuple(replicas))
+                for index, replicas in enumerate(assignment)
+            ),
+            configs=tuple(part.CreatableTopicConfig(name=key, value=text) for key, text in config.items()),
+        )
+        request = part.CreateTopicsRequest(topics=(topic,), timeout=CREATE_TIMEOUT, validate_only=False)
+        forwarding, image = self._broker.forwarding, self._broker.image
+
+        def on_known() -> None:
+            then(Done() if name in image.topics else Unknown("the controller has not made the topic"))
+
+        def on_answer(answer: memoryview | None) -> None:
+            if answer is None:
+                on_known()
+            else:
+                forwarding.when_known(name, on_known)
+
+        forwarding.send(encode_request(CREATE_TOPICS, CREATE_TOPICS_VERSION, "tidelog", request), on_answer)
 
     def grow(self, topic: TopicFacts, added: list[list[int]], then: OnOutcome) -> None:
         """Add partitions to a topic, with those replicas."""

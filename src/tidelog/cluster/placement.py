@@ -18,7 +18,8 @@ from tidelog.cluster.image import BrokerFacts
 
 
 def racks_of(brokers: Mapping[int, BrokerFacts]) -> dict[int, str]:
-    return {node_id: facts.rack for node_id, facts in brokers.items()}
+    """Where something new can go: brokers that mean to stay."""
+    return {node_id: facts.rack for node_id, facts in brokers.items() if not facts.is_stopping}
 
 
 def place(

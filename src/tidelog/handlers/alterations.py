@@ -78,6 +78,11 @@ def handle_alter_configs(broker: Broker, request: Request) -> Result:
     return _alter(broker, request, request.decode(), revision_of)
 
 
+def is_of_loggers(request: Request) -> bool:
+    """Whether a request is about the levels of a broker's own log, which nobody else can set."""
+    return any(each.resource_type == Resource.BROKER_LOGGER for each in request.decode().resources)
+
+
 def _alter(broker: Broker, request: Request, asked: Any, revision_of: Callable[[Any], Revision]) -> Result:
     resources = asked.resources
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
@@ -175,7 +180,7 @@ class _Alteration:
             self._gathering.put(self._place, _FINE)
         else:
             self._attempts_left -= 1
-            self._broker.change(decided, self._on_outcome)
+            self._broker.control.write(decided, self._on_outcome)
 
     def _on_outcome(self, outcome: Outcome) -> None:
         if isinstance(outcome, Refused) and self._attempts_left:

@@ -121,8 +121,9 @@ def _create_then_answer(
 
     for name in names:
         count = broker.settings.number("num.partitions")
-        replicas = min(broker.settings.number("default.replication.factor"), len(broker.image.brokers))
-        assignment = place(count, replicas, racks_of(broker.image.brokers), broker.node_id)
+        racks = racks_of(broker.image.brokers)
+        replicas = min(broker.settings.number("default.replication.factor"), len(racks))
+        assignment = place(count, replicas, racks, broker.node_id)
 
         def then(_: Outcome | None = None, name: str = name) -> None:
             on_outcome(name)

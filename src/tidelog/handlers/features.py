@@ -53,7 +53,7 @@ def handle_update_features(broker: Broker, request: Request) -> Result:
             answer = _answer(request, [], ErrorCode.request_timed_out, lost)
         broker.waiting.finish(parked, answer)
 
-    broker.change(operations, on_outcome)
+    broker.control.write(operations, on_outcome)
     return parked
 
 

@@ -140,7 +140,7 @@ def handle_alter_user_scram_credentials(broker: Broker, request: Request) -> Res
             failure = None if isinstance(outcome, Done) else _store_failure(outcome)
             broker.waiting.finish(parked, _altered(request, alteration, failure))
 
-        broker.change(alteration.operations, on_outcome)
+        broker.control.write(alteration.operations, on_outcome)
 
     attempt(alteration, _ATTEMPTS_MAX - 1)
     return parked

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tidelog.base.limits import API_VERSION_BITS, PIPELINED_REQUESTS_MAX, SOFTWARE_NAME_LENGTH_MAX
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
-from tidelog.handlers.alterations import handle_alter_configs, handle_incremental_alter_configs
+from tidelog.handlers.alterations import handle_alter_configs, handle_incremental_alter_configs, is_of_loggers
 from tidelog.handlers.cluster import handle_metadata
 from tidelog.handlers.configs import handle_describe_configs, handle_list_config_resources
 from tidelog.handlers.describe import (
@@ -70,7 +70,7 @@ from tidelog.handlers.telemetry import handle_get_telemetry_subscriptions, handl
 from tidelog.handlers.topics import handle_create_topics, handle_delete_topics
 from tidelog.handlers.transactions import handle_init_producer_id
 from tidelog.protocol import wire
-from tidelog.protocol.connection import Connection
+from tidelog.protocol.connection import Answer, Connection
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 
 _HEADER = Struct(">hhih")
@@ -78,6 +78,9 @@ _HEADER_SIZE = _HEADER.size
 API_VERSIONS = 18
 # Told to clients only while somebody wants their metrics: librdkafka says a line about it at every start.
 TELEMETRY_APIS = (71, 72)
+# What the controller decides: topics, elections, settings, credentials, features.
+CONTROLLER_APIS = frozenset((19, 20, 33, 37, 43, 44, 51, 57))
+ALTERATION_APIS = (33, 44)
 _ZERO = timedelta(0)
 
 
@@ -192,7 +195,8 @@ def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> int:
         has_tags = position >= len(frame) or frame[position]
         position = wire.skip_tagged_fields(frame, position) if has_tags else position + 1
     request = Request(connection, api_key, version, correlation_id, frame, position)
-    result = api.handler(broker, request)
+    is_local = not broker.is_sharing or api_key not in CONTROLLER_APIS or broker.control.is_controller
+    result = api.handler(broker, request) if is_local else _forward(broker, api, request)
     if result is None:
         return api_key
     if isinstance(result, Parked):
@@ -205,6 +209,23 @@ def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> int:
         return -1
     connection.answer(result)
     return api_key
+
+
+def _forward(broker: Broker, api: Api, request: Request) -> Result:
+    """Have the controller answer. If that cannot be asked, the request is answered here: what it wants to
+    change cannot be changed then, and clients are told to try again."""
+    if api.key in ALTERATION_APIS and is_of_loggers(request):
+        return api.handler(broker, request)
+    frame = memoryview(bytearray(request.data))
+    kept = Request(
+        request.connection, api.key, request.version, request.correlation_id, frame, request.position
+    )
+
+    def refuse() -> Answer | None:
+        answered = api.handler(broker, kept)
+        return None if isinstance(answered, Parked) else answered
+
+    return broker.forwarding.forward(frame, request.correlation_id, refuse)
 
 
 def _read_header(frame: memoryview) -> tuple[int, int, int, int]:

@@ -131,7 +131,7 @@ def _placed(broker: Broker, topic: Any) -> list[list[int]] | Problem:
     count, replicas = topic.num_partitions, topic.replication_factor
     count = broker.settings.number("num.partitions") if count == -1 else count
     replicas = broker.settings.number("default.replication.factor") if replicas == -1 else replicas
-    alive = len(broker.image.brokers)
+    alive = len(racks_of(broker.image.brokers))
     if replicas <= 0:
         return Problem(ErrorCode.invalid_replication_factor, f"Replication factor is {replicas}.")
     if count <= 0:

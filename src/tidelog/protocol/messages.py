@@ -28,6 +28,7 @@ from tidelog.protocol.wire import write_array_length
 
 API_VERSIONS_KEY = 18
 _FRAME_HEAD = Struct(">ii")
+_REQUEST_HEAD = Struct(">hhih")
 
 
 def decode_request(api_key: int, version: int, data: Buffer, position: int) -> Any:
@@ -55,6 +56,17 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: A
     return bytes(frame)
 
 
+def encode_request(api_key: int, version: int, client_id: str, request: Any) -> bytes:
+    """A request from its API key on, under number 0."""
+    buffer = io.BytesIO()
+    name = client_id.encode()
+    buffer.write(_REQUEST_HEAD.pack(api_key, version, 0, len(name)) + name)
+    if request.__flexible__:
+        buffer.write(b"\x00")
+    entity_writer(type(request))(buffer, request)
+    return buffer.getvalue()
+
+
 def encode_part(part: Any) -> bytes:
     """A part of a response, where the whole is put together by hand."""
     buffer = io.BytesIO()
@@ -73,6 +85,12 @@ def encode_array(parts: Sequence[bytes], is_flexible: bool) -> bytes:
     out = bytearray()
     write_array_length(out, len(parts), is_flexible)
     return b"".join([out, *parts])
+
+
+@cache
+def request_types(api_key: int, version: int) -> ModuleType:
+    """The classes that a request is made of."""
+    return load_payload_module(api_key, version, EntityType.request)
 
 
 @cache

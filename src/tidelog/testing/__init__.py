@@ -1,5 +1,6 @@
-"""A broker inside your test: `with Broker() as broker: ... broker.bootstrap_servers`."""
+"""A broker, or a cluster, inside your test: `with Broker() as broker: ... broker.bootstrap_servers`."""
 
 from tidelog.testing.broker import Broker
+from tidelog.testing.cluster import Cluster
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Cluster"]

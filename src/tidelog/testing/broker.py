@@ -16,15 +16,24 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from tidelog.cluster.store import Store
 
 START_TIMEOUT_S = 30.0
 
 
+OpenStore = Callable[[Callable[[], None]], "Store"]
+
+
 class Broker:
     """One broker; a context manager."""
+
+    _open_store: OpenStore | None = None  # of a cluster
 
     def __init__(self, **properties: object) -> None:
         self._properties = {name.replace("_", "."): _text(value) for name, value in properties.items()}
@@ -63,7 +72,7 @@ class Broker:
         if "log.dirs" not in self._properties:
             self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-")
             self._properties["log.dirs"] = self._temporary.name
-        life = _Life(self._properties)
+        life = _Life(self._properties, self._open_store)
         self.port, self._probe_port = life.start()
         self._life = life
         if self._properties["listeners"].endswith(":0"):
@@ -117,8 +126,9 @@ class Broker:
 class _Life:
     """One run of the server, from start to end, on a thread with its own loop."""
 
-    def __init__(self, properties: dict[str, str]) -> None:
+    def __init__(self, properties: dict[str, str], open_store: OpenStore | None) -> None:
         self._properties = dict(properties)
+        self._open_store = open_store
         self._loop = asyncio.new_event_loop()
         self._ending: asyncio.Future[bool] = self._loop.create_future()
         self._started: Future[tuple[int, int]] = Future()
@@ -154,7 +164,7 @@ class _Life:
     async def _serve(self) -> None:
         from tidelog.server.serve import Server
 
-        server = Server(self._properties)
+        server = Server(self._properties, open_store=self._open_store)
         await server.start()
         self._started.set_result((server.port, server.probe_port))
         if await self._ending:

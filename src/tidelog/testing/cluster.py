@@ -1,0 +1,87 @@
+"""A replicated cluster inside your test: brokers on threads of their own, with real sockets and real files.
+
+    with Cluster(3) as cluster:
+        Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+        cluster.kill(2)
+        cluster.start(2)
+
+The brokers share a store in memory and are numbered from 1 on. Unless told otherwise topics have three replicas,
+or as many as there are brokers, of which two must be in sync for acks=all (the production profile); settings
+are those of `Broker`, for all of them.
+
+**Invariant:** after the `with` block nothing is left: no thread, no port, no temporary directory.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from tidelog.testing.broker import Broker, OpenStore
+
+REPLICAS = 3
+
+
+class _Member(Broker):
+    def __init__(self, open_store: OpenStore, **properties: object) -> None:
+        super().__init__(**properties)
+        self._open_store = open_store
+
+
+class Cluster:
+    """Some brokers; a context manager."""
+
+    def __init__(self, brokers: int = 3, racks: list[str] | None = None, **properties: object) -> None:
+        from tidelog.server.stores.memory import MemoryStore, MemoryTree
+
+        tree = MemoryTree()
+        replicas = min(REPLICAS, brokers)
+        named = {name.replace("_", "."): value for name, value in properties.items()}
+        named.setdefault("default.replication.factor", replicas)
+        named.setdefault("min.insync.replicas", min(2, replicas))
+        self.brokers: dict[int, Broker] = {}
+        for node_id in range(1, brokers + 1):
+            own = named | {"node.id": node_id}
+            if racks is not None:
+                own["broker.rack"] = racks[(node_id - 1) % len(racks)]
+            self.brokers[node_id] = _Member(lambda notify: MemoryStore(tree, notify), **own)
+        self._stack = ExitStack()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client's `bootstrap.servers` wants: all of them."""
+        return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
+
+    def __getitem__(self, node_id: int) -> Broker:
+        if node_id not in self.brokers:
+            raise ValueError(f"no broker {node_id} here: there are {sorted(self.brokers)}")
+        return self.brokers[node_id]
+
+    def kill(self, node_id: int) -> None:
+        """Drop everything of one broker at once, as a crash of its process would."""
+        self[node_id].kill()
+
+    def stop(self, node_id: int) -> None:
+        """A clean shutdown of one broker: its leaderships are handed over first."""
+        self[node_id].stop()
+
+    def start(self, node_id: int) -> None:
+        """Start a broker that was killed or stopped, with the same port and directory."""
+        self[node_id].start()
+
+    def restart(self, node_id: int) -> None:
+        """Stop one broker cleanly if it runs, then start it again."""
+        self[node_id].restart()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for broker in self.brokers.values():
+                stack.enter_context(broker)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
