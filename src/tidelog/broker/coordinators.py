@@ -22,6 +22,7 @@ from tidelog.base.events import error, info, warning
 from tidelog.base.limits import COMMITS_GATHERED_MAX, GROUP_ID_LENGTH_MAX
 from tidelog.broker.group_views import GroupSettings, ImageTopics
 from tidelog.broker.waiting import Parked
+from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic import ClassicGroup
@@ -107,11 +108,18 @@ class Coordinators:
     # Who coordinates what.
 
     def partition_of(self, group_id: str) -> Partition | None:
-        """The partition that keeps a group, by Kafka's rule."""
-        if len(group_id) > GROUP_ID_LENGTH_MAX:
-            return None
+        """The partition that keeps a group, by Kafka's rule, if it is here."""
         partitions = self._broker.partitions.of(GROUPS_TOPIC)
-        return partitions[_java_hash(group_id) % len(partitions)] if partitions else None
+        if not partitions or len(group_id) > GROUP_ID_LENGTH_MAX:
+            return None
+        return partitions[_java_hash(group_id) % len(partitions)]
+
+    def place_of(self, group_id: str) -> tuple[TopicFacts, int] | None:
+        """The same wherever it is: the topic, and the number of the partition."""
+        topic = self._broker.image.topics.get(GROUPS_TOPIC)
+        if topic is None or not topic.partitions or len(group_id) > GROUP_ID_LENGTH_MAX:
+            return None
+        return topic, _java_hash(group_id) % len(topic.partitions)
 
     def find(self, group_id: str, *, gathers: bool = False) -> Shard | ErrorCode:
         """The shard that serves a group now, or why there is none. What is gathered there is carried out

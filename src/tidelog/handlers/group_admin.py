@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from tidelog.broker.broker import Broker
+from tidelog.cluster.image import NOBODY
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
 from tidelog.groups.coordinator import GroupCoordinator
@@ -21,6 +22,7 @@ from tidelog.groups.turn import Turn
 from tidelog.handlers.describe import NO_OPERATIONS
 from tidelog.handlers.gathering import Gathering, Part
 from tidelog.handlers.groups import commit_deadline
+from tidelog.handlers.names import leader_of
 from tidelog.handlers.request import NO_THROTTLE, Outstanding, Request, Result
 from tidelog.handlers.uuids import to_uuid
 from tidelog.protocol.errors import ErrorCode
@@ -75,12 +77,13 @@ def _encode_coordinators(broker: Broker, request: Request, key_type: int, keys: 
 def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> dict[str, Any]:
     if key_type != _GROUP:
         return _nowhere(key_type, key, request.version)
-    partition = broker.coordinators.partition_of(key)
-    if partition is None or partition.error_code or partition.leader_id not in broker.image.brokers:
+    place = broker.coordinators.place_of(key)
+    leader = leader_of(broker, *place) if place is not None else NOBODY
+    if leader == NOBODY:
         code = ErrorCode.coordinator_not_available
         text = f"the partition that keeps group {key[:_KEY_LENGTH_MAX]!r} is not available"
         return {"error_code": code, "error_message": text, "node_id": -1, "host": "", "port": -1}
-    facts = broker.image.brokers[partition.leader_id]
+    facts = broker.image.brokers[leader]
     return {
         "error_code": ErrorCode.none,
         "error_message": "",
