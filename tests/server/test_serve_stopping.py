@@ -44,7 +44,7 @@ def test_an_fsync_that_fails_during_a_stop_leaves_no_sign_of_a_clean_one(
             assert await asyncio.to_thread(entered.wait, PATIENCE_S)
             stopping = asyncio.create_task(server.stop())
             await asyncio.sleep(0)
-            assert server._is_stopping
+            assert server.is_stopping
             gate.set()
             await stopping
 
@@ -60,7 +60,7 @@ def test_a_broker_whose_last_directory_has_failed_says_that_it_has(tmp_path: Pat
         failed = []
         for directory in server.broker.partitions.directories:
             server.broker.fail_directory(directory, OSError(errno.EIO, "Input/output error"))
-            server._settle()
+            server.settle()
             failed.append(server.failed.is_set())
         assert failed == [False, True]
         await server.abort()

@@ -198,7 +198,7 @@ class Registration:
     def announce_stop(self) -> None:
         """Tell the others that this broker is about to go, so that its partitions get other leaders."""
         broker = self._broker
-        if not self.is_registered or self.is_stopping:
+        if not broker.is_sharing or not self.is_registered or self.is_stopping:
             return
         self.is_stopping = self._facts.is_stopping = True
         path = f"{BROKERS}/{broker.node_id}"

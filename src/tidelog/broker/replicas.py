@@ -245,6 +245,17 @@ class Replicas:
         if leadership.members_may_change(node_id):
             self._to_look[partition] = None
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether this broker leads what another one in sync could lead."""
+        image, node_id = self._broker.image, self._broker.node_id
+        return any(
+            other != node_id and image.is_able(other)
+            for partition in self._broker.partitions.all()
+            if partition.leadership is not None
+            for other in partition.in_sync_replicas
+        )
+
     def note_brokers(self) -> None:
         """Brokers have come or gone."""
         broker = self._broker

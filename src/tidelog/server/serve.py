@@ -13,39 +13,36 @@ import traceback
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from time import monotonic_ns, time_ns
 
 from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.config import BrokerSettings
-from tidelog.base.descriptors import TOO_MANY_OPEN, Descriptors
+from tidelog.base.descriptors import Descriptors
 from tidelog.base.events import debug, error, info, warning
 from tidelog.base.files import DiskDirectory
 from tidelog.base.forms import read_address_limits
 from tidelog.base.limits import (
     ANSWERS_PER_FLUSH,
     API_KEY_MAX,
-    BACKGROUND_THREADS,
     CONNECTIONS_MAX,
-    FLUSH_THREADS,
     FRAMES_BUFFERED_BYTES_MAX,
     RECEIVE_BUFFER_SIZE,
     TURN_MS_MAX,
 )
 from tidelog.base.metrics import DURATION_BOUNDS_NS, MILLISECOND_NS, SECOND_NS
 from tidelog.base.setting import InvalidSetting
-from tidelog.broker.broker import Broker, Removal, StoreFailed
+from tidelog.broker.broker import Broker, StoreFailed
 from tidelog.broker.partitions import Checkpoint
 from tidelog.broker.peers import PeerSend
 from tidelog.broker.relocation import CopyRequest
 from tidelog.cluster.store import Store, StoreEvent, StoreReply, StoreRequest, Watch
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import ForeignDirectory, LogDirectory
-from tidelog.log.log import FlushJob
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest
-from tidelog.replication.partition import Partition
-from tidelog.server.flushing import run_timed, run_together
+from tidelog.server.flushing import run_together
+from tidelog.server.jobs import PAUSE_S, Jobs
 from tidelog.server.listeners import advertised_of, bind, listeners_of, probe_listener_of
 from tidelog.server.locks import DirectoryLocks, StartFailed
 from tidelog.server.pages import PageProbe
@@ -60,7 +57,7 @@ from tidelog.server.vitals import Vitals
 STORE_FILE = "tidelog-store.sqlite"
 TICK_MS = 100  # or sooner, when somebody's deadline comes
 IDLE_CHECK_MS = 1_000
-PAUSE_S = 1.0  # when there are no descriptors left
+HAND_OVER_S_MAX = 15.0
 TURN_NS_MAX = TURN_MS_MAX * MILLISECOND_NS
 STORE_TURN_NS_MAX = 5 * MILLISECOND_NS
 SLOW_NS = 100 * MILLISECOND_NS
@@ -101,25 +98,23 @@ class Server:
         self._transports: dict[Connection, Transport] = {}
         self._peers: dict[str, int] = {}
         self._buffered_size = 0
-        self._checkpoints: dict[LogDirectory, Checkpoint | None] = {}  # being written, and what comes next
         self._sockets: list[socket.socket] = []
         self._locks: DirectoryLocks | None = None
-        self._removals: list[Removal] = []
         self._received: deque[StoreEvent] = deque()  # from the store, and not yet acted on
         self._submitted_ns: dict[int, int] = {}  # when what the store works on was asked, by ticket
         self._started_ms = monotonic_ms()
         self._timer: asyncio.TimerHandle | None = None
         self._next_idle_check_ms = 0
         self._next_tick_ms = 0
-        self._is_stopping = False
+        self.is_stopping = False
+        self._unneeded: asyncio.Event | None = None  # while leaderships are handed over
         self._is_working = False  # the broker's background work is about to have its turn
 
     async def start(self) -> None:
         """Lock the directories, bind, load, open the logs, serve. Raises InvalidSetting or StartFailed."""
         self.loop = asyncio.get_running_loop()
-        self._flushers = ThreadPoolExecutor(FLUSH_THREADS, thread_name_prefix="tidelog-flush")
-        self._threads = ThreadPoolExecutor(BACKGROUND_THREADS, thread_name_prefix="tidelog-io")
-        self.probe = PageProbe(self._threads, self.loop.call_soon_threadsafe)
+        self._jobs = Jobs(self, self.loop)
+        self.probe = PageProbe(self._jobs.threads, self.loop.call_soon_threadsafe)
         descriptors = Descriptors(descriptor_share())
         self._locks = DirectoryLocks(self.settings.words("log.dirs"))
         directories = [LogDirectory(DiskDirectory(path, descriptors)) for path in self._locks.paths]
@@ -134,11 +129,11 @@ class Server:
         self._peer_links = Peers(self, self.loop, self._frame_size_max)
         self._store = self._make_store(directories[0].path)
         self._serving = asyncio.get_running_loop().create_future()
-        self._set_time()
+        self.set_time()
         if watching is not None:
             await self._watch(watching)
         self.broker.start(self.host, self.port)
-        self._settle()
+        self.settle()
         await self._serving
         for sock in self._sockets:
             self.loop.add_reader(sock.fileno(), self._on_acceptable, sock)
@@ -178,15 +173,28 @@ class Server:
         return sum(transport.unsent_size for transport in self._transports.values())
 
     async def stop(self) -> None:
-        """A clean stop: connections are closed, everything is made durable, the sign of it is left."""
+        """A clean stop: leaderships are handed over, connections are closed, everything is made durable, the
+        sign of it is left."""
+        if self.settings.flag("controlled.shutdown.enable"):
+            await self._hand_over()
         await self._wind_down(clean=True)
 
     async def abort(self) -> None:
         """Drop everything as a crash would: nothing is flushed, no sign of a clean stop is left."""
         await self._wind_down(clean=False)
 
+    async def _hand_over(self) -> None:
+        """Let others lead before this broker goes, if there are any; not for ever."""
+        self.set_time()
+        self.broker.registration.announce_stop()
+        self.settle()
+        if self.broker.replicas.is_needed:
+            self._unneeded = asyncio.Event()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._unneeded.wait(), HAND_OVER_S_MAX)
+
     async def _wind_down(self, clean: bool) -> None:
-        self._is_stopping = True
+        self.is_stopping = True
         self.report.tell(info("stopping", is_clean=clean))
         if self._watcher is not None:
             await self._watcher.close()
@@ -199,8 +207,7 @@ class Server:
             transport.close()
         self._peer_links.close()
         self.broker.relocation.moves.stop()
-        await self.loop.run_in_executor(None, self._flushers.shutdown)
-        await self.loop.run_in_executor(None, self._threads.shutdown)
+        await self._jobs.stop()
         if clean:
             self.broker.stop(run_together)
             self._tell_events()
@@ -248,7 +255,7 @@ class Server:
         self._transports[transport.connection] = transport
 
     def _accept_again(self, listening: socket.socket) -> None:
-        if not self._is_stopping:
+        if not self.is_stopping:
             self.loop.add_reader(listening.fileno(), self._on_acceptable, listening)
 
     def on_frames(self, transport: Transport, frames: list[memoryview]) -> None:
@@ -286,7 +293,7 @@ class Server:
         if before_ns - begun_ns >= SLOW_NS:
             took_ms = (before_ns - begun_ns) // MILLISECOND_NS
             self.report.tell(debug("slow turn", peer=transport.peer, requests=len(frames), took_ms=took_ms))
-        self._settle()
+        self.settle()
 
     def on_problem(self, transport: Transport, reason: str) -> None:
         self.vitals.broken_count += 1
@@ -314,21 +321,21 @@ class Server:
     # Other brokers.
 
     def on_peer_frame(self, node_id: int, lane: int, frame: memoryview) -> None:
-        self._set_time()
+        self.set_time()
         try:
             self.broker.on_peer_frame(node_id, lane, frame)
         except Exception as bug:
             self.report.tell(error("answer of a peer not taken", peer=node_id, traceback=_trace(bug)))
-        self._settle()
+        self.settle()
 
     def on_peer_closed(self, node_id: int, lane: int) -> None:
-        self._set_time()
+        self.set_time()
         self.broker.on_peer_closed(node_id, lane)
-        self._settle()
+        self.settle()
 
     # The broker's effects.
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
         """After any input: wake who can be woken, send what they got, run what the broker asked for."""
         broker = self.broker
         broker.waiting.wake()
@@ -352,114 +359,50 @@ class Server:
                 elif isinstance(effect, PeerSend):
                     self._peer_links.send(effect)
                 elif isinstance(effect, Checkpoint):
-                    self._write_checkpoint(effect)
+                    self._jobs.write_checkpoint(effect)
                 elif isinstance(effect, CopyRequest):
-                    self._copy(effect)
+                    self._jobs.copy(effect)
                 else:
-                    self._removals.append(effect)
+                    self._jobs.remove_later(effect)
         if broker.flushes:
             flushes, broker.flushes = broker.flushes, []
             for partition, job in flushes:
-                self._flush(partition, job)
+                self._jobs.flush(partition, job)
         if broker.events:
             self._tell_events()
             if broker.has_failed:  # which is always told, so that no request need ask
                 self.failed.set()
+        if self._unneeded is not None and not broker.replicas.is_needed:
+            self._unneeded.set()
         if broker.coordinators.has_work and not self._is_working:
             self._is_working = True
             self.loop.call_soon(self._work)
         deadline_ms = broker.waiting.first_deadline_ms
-        if deadline_ms is not None and deadline_ms < self._next_tick_ms and not self._is_stopping:
+        if deadline_ms is not None and deadline_ms < self._next_tick_ms and not self.is_stopping:
             self._tick_in(max(deadline_ms - broker.uptime_ms, 1))
 
     def _work(self) -> None:
         """One piece of what takes long, between the turns of clients."""
         self._is_working = False
-        if not self._is_stopping and self.broker.coordinators.has_work:
-            self._set_time()
+        if not self.is_stopping and self.broker.coordinators.has_work:
+            self.set_time()
             self.broker.coordinators.work()
-            self._settle()
+            self.settle()
 
     def _tell_events(self) -> None:
         for event in self.broker.events:
             self.report.tell(event)
         self.broker.events.clear()
 
-    def _flush(self, partition: Partition, job: FlushJob) -> None:
-        def on_done(future: Future[int]) -> None:
-            failure = future.exception()
-            assert failure is None or isinstance(failure, OSError)
-            took_ns = future.result() if failure is None else 0
-            self.loop.call_soon_threadsafe(self._on_flushed, partition, job, failure, took_ns)
-
-        self._flushers.submit(run_timed, job).add_done_callback(on_done)
-
-    def _copy(self, request: CopyRequest) -> None:
-        def on_done(future: Future[None]) -> None:
-            failure = future.exception()
-            assert failure is None or isinstance(failure, OSError)
-            self.loop.call_soon_threadsafe(self._on_copied, request, failure)
-
-        self._threads.submit(request.copy.run).add_done_callback(on_done)
-
-    def _on_copied(self, request: CopyRequest, failure: OSError | None) -> None:
-        if not self._is_stopping:
-            self._set_time()
-            self.broker.relocation.on_copied(request.move, failure)
-            self._settle()
-
-    def _write_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """One at a time in each directory; of those that come meanwhile the last one is written next."""
-        directory = checkpoint.directory
-        if directory in self._checkpoints:
-            self._checkpoints[directory] = checkpoint
-            return
-        self._checkpoints[directory] = None
-
-        def on_done(future: Future[None]) -> None:
-            failure = future.exception()
-            assert failure is None or isinstance(failure, OSError)
-            self.loop.call_soon_threadsafe(self._on_checkpointed, checkpoint, failure)
-
-        self._threads.submit(checkpoint.write).add_done_callback(on_done)
-
-    def _on_checkpointed(self, checkpoint: Checkpoint, failure: OSError | None) -> None:
-        following = self._checkpoints.pop(checkpoint.directory)
-        if self._is_stopping:
-            return
-        self._set_time()
-        self.broker.on_checkpointed(checkpoint, failure)
-        if following is not None:
-            self._write_checkpoint(following)
-        self._settle()
-
-    def _on_flushed(self, partition: Partition, job: FlushJob, failure: OSError | None, took_ns: int) -> None:
-        if self._is_stopping and failure is None:
-            return
-        if failure is not None and failure.errno in TOO_MANY_OPEN and not self._is_stopping:
-            # A folder could not be opened to be synced; no fsync has failed, so this may be tried again.
-            self.report.tell(
-                warning("flush put off", reason=f"{failure.strerror}; raise the limit of open files")
-            )
-            self.loop.call_later(PAUSE_S, self._flush, partition, job)
-            return
-        if failure is None:
-            self.vitals.fsync_times.observe(took_ns)
-        self._set_time()
-        self.broker.on_flushed(partition, failure)  # it counts also while stopping: no clean stop then
-        if self._is_stopping:
-            return
-        self._settle()
-
     def _on_store(self) -> None:
         """For one turn: a hundred new topics are a hundred replies."""
-        self._set_time()
+        self.set_time()
         self._received += self._store.receive()
         until_ns = monotonic_ns() + STORE_TURN_NS_MAX
         while self._received and monotonic_ns() < until_ns:
             self._take_event(self._received.popleft())
-        if not self._is_stopping:
-            self._settle()
+        if not self.is_stopping:
+            self.settle()
             if self._received:
                 self.loop.call_soon(self._on_store)
 
@@ -484,7 +427,7 @@ class Server:
 
     # Time.
 
-    def _set_time(self) -> None:
+    def set_time(self) -> None:
         self.broker.set_time(wall_ms(), monotonic_ms())
 
     def _tick_in(self, delay_ms: int) -> None:
@@ -497,15 +440,15 @@ class Server:
         if self._timer is not None:
             late_s = self.loop.time() - self._timer.when()
             self.vitals.loop_lag.observe(max(int(late_s * SECOND_NS), 0))
-        self._set_time()
+        self.set_time()
         self._tick_in(TICK_MS)
         self.broker.tick()
-        self._settle()
+        self.settle()
         now_ms = self.broker.uptime_ms
         if now_ms >= self._next_idle_check_ms:
             self._next_idle_check_ms = now_ms + IDLE_CHECK_MS
             self._close_idle(now_ms)
-            self._remove_due(now_ms)
+            self._jobs.remove_due(now_ms)
             self.vitals.tick(now_ms)
             self.report.tick()
 
@@ -516,13 +459,6 @@ class Server:
             is_waiting = transport.connection.waiting_count > 0
             if not is_waiting and now_ms - transport.last_active_ms > self._idle_ms:
                 transport.close()
-
-    def _remove_due(self, now_ms: int) -> None:
-        due = [removal for removal in self._removals if removal.due_ms <= now_ms]
-        self._removals = [removal for removal in self._removals if removal.due_ms > now_ms]
-        for removal in due:
-            for name in removal.names:
-                self._threads.submit(removal.directory.remove, name)
 
 
 def _trace(bug: Exception) -> str:
