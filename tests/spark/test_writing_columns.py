@@ -1,6 +1,9 @@
-"""What a frame must have to be written, told by its types alone."""
+"""What a frame must have to be written, told by its types alone; and what a commit need not load."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, NullType, StringType, StructType
@@ -45,3 +48,24 @@ def test_what_cannot_be_written_is_refused_by_name(frame: StructType, words: str
 def test_a_topic_is_needed() -> None:
     with pytest.raises(OptionError, match="topic option required"):
         check_columns(StructType().add("value", StringType()), None)
+
+
+COMMIT = """
+import pickle, sys
+from pyspark.sql.types import StringType, StructType
+from tidelog.client.errors import TopicPartition
+from tidelog.spark.source import TidelogSource
+from tidelog.spark.writing import Written
+
+source = TidelogSource({"kafka.bootstrap.servers": "nowhere:1", "topic": "clicks"})
+writer = source.streamWriter(StructType().add("value", StringType()), False)
+message = Written("query", "7", 0, {TopicPartition("clicks", 0): (0, 10)})
+writer.commit([pickle.loads(pickle.dumps(message))], 7)
+heavy = ("kio", "numba", "numpy", "ssl", "tidelog.client.connection", "tidelog.protocol")
+print(*(name for name in heavy if name in sys.modules))
+"""
+
+
+def test_the_commit_of_a_micro_batch_loads_nothing_that_reaches_a_broker() -> None:
+    program = subprocess.run([sys.executable, "-c", COMMIT], capture_output=True, text=True, check=True)
+    assert program.stdout.split() == []

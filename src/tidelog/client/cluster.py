@@ -19,6 +19,7 @@ from types import ModuleType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from tidelog.client.attempts import Attempts
+from tidelog.client.codes import name_of, passes
 from tidelog.client.connection import Connection
 from tidelog.client.errors import (
     ClientError,
@@ -27,8 +28,6 @@ from tidelog.client.errors import (
     Refused,
     TopicGone,
     TopicPartition,
-    name_of,
-    passes,
 )
 from tidelog.client.exchange import LIST_OFFSETS, KioExchange
 from tidelog.client.groups import (

@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 
 from tidelog import __version__
 from tidelog.base.files import Buffer
+from tidelog.client.codes import name_of
 from tidelog.client.errors import (
     AuthenticationFailed,
     ConnectionLost,
     MalformedAnswer,
     UnsupportedByBroker,
-    name_of,
 )
 from tidelog.client.exchange import (
     API_VERSIONS,

@@ -9,13 +9,13 @@
 | `Refused`                                    | an error code that no patience changes                   |
 | `TopicGone`, `OffsetOutOfRange`              | data that is no longer there: the caller decides         |
 | `DamagedBatch`, `ReadTimedOut`, `SendFailed` | one partition                                            |
+
+**Invariant:** imports nothing that takes long to load: Spark's processes need these names for every batch.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-from tidelog.protocol.errors import ErrorCode
 
 
 class TopicPartition(NamedTuple):
@@ -92,19 +92,3 @@ class ReadTimedOut(ClientError):
 
 class SendFailed(ClientError):
     """A batch that was not acknowledged and will not be."""
-
-
-def name_of(code: int) -> str:
-    """An error code as Kafka's documentation writes it."""
-    try:
-        return f"{ErrorCode(code).name.upper()} ({code})"
-    except ValueError:
-        return f"error code {code}"
-
-
-def passes(code: int) -> bool:
-    """Whether the same request may succeed a little later, perhaps at another broker."""
-    try:
-        return ErrorCode(code).retriable and code != ErrorCode.corrupt_message
-    except ValueError:
-        return False

@@ -11,7 +11,8 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from tidelog.client.errors import ConnectionLost, Refused, TopicGone, TopicPartition, name_of, passes
+from tidelog.client.codes import name_of, passes
+from tidelog.client.errors import ConnectionLost, Refused, TopicGone, TopicPartition
 from tidelog.client.exchange import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH, KioExchange
 from tidelog.client.properties import Address
 from tidelog.protocol.errors import ErrorCode

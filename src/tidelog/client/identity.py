@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import Any
 
 from tidelog.client.cluster import Cluster
-from tidelog.client.errors import ConnectionLost, Refused, TopicPartition, name_of, passes
+from tidelog.client.codes import name_of, passes
+from tidelog.client.errors import ConnectionLost, Refused, TopicPartition
 from tidelog.client.exchange import INIT_PRODUCER_ID, KioExchange
 from tidelog.protocol.batch import CRC_POSITION, NO_PRODUCER_ID, NO_SEQUENCE, compute_crc
 from tidelog.protocol.errors import ErrorCode

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from tidelog.base.files import Buffer
 from tidelog.client.attempts import Attempts
 from tidelog.client.cluster import EARLIEST, LATEST, Cluster
+from tidelog.client.codes import name_of, passes
 from tidelog.client.connection import ANSWER_SIZE_MAX, Connection
 from tidelog.client.errors import (
     ClientError,
@@ -35,8 +36,6 @@ from tidelog.client.errors import (
     Refused,
     TopicGone,
     TopicPartition,
-    name_of,
-    passes,
 )
 from tidelog.client.exchange import FETCH
 from tidelog.client.properties import read_number

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
 
 from tidelog.client.attempts import Attempts
+from tidelog.client.codes import name_of, passes
 from tidelog.client.connection import Connection
 from tidelog.client.errors import (
     BadProperty,
@@ -20,8 +21,6 @@ from tidelog.client.errors import (
     Refused,
     TopicGone,
     TopicPartition,
-    name_of,
-    passes,
 )
 from tidelog.client.exchange import Exchange
 from tidelog.client.metadata import DescribedTopic, Metadata, MetadataExchange

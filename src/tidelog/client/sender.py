@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from tidelog.client.cluster import Cluster
+from tidelog.client.codes import name_of, passes
 from tidelog.client.connection import Connection
 from tidelog.client.errors import (
     BadProperty,
@@ -29,8 +30,6 @@ from tidelog.client.errors import (
     SendFailed,
     TopicGone,
     TopicPartition,
-    name_of,
-    passes,
 )
 from tidelog.client.identity import ProducerIdentity, acquire_identity
 from tidelog.client.lanes import Channel, Lane, Outgoing, ProduceExchange

@@ -16,7 +16,9 @@ import sys
 
 TASKS = "pyspark.worker"
 LOADED = (
+    "tidelog.client.sender",
     "tidelog.spark.columns",
+    "tidelog.spark.reading",
     "tidelog.spark.rows",
     "tidelog.spark.source",
     "tidelog.spark.writing",

@@ -2,7 +2,8 @@
 
 Thin: what the options say is in `options`, where to read in `survey`, the records in `reading`, what is
 written in `writing`. Spark makes these objects in worker processes of the driver's machine and sends copies
-to its tasks.
+to its tasks. The commit of every micro-batch is such a process, a new one: so what reaches a broker is
+imported by whoever does.
 
 **Invariant:** a stream's offsets are `Positions` in their one text; `partitions` is a function of its
 arguments.
@@ -34,18 +35,17 @@ from pyspark.sql.types import (
 )
 
 from tidelog.client.errors import TopicPartition
-from tidelog.spark.advance import Pace
 from tidelog.spark.filters import Filter, Op, is_applied
-from tidelog.spark.lag import ProgressReport
 from tidelog.spark.options import OptionError, ReadOptions, WriteOptions
 from tidelog.spark.positions import Positions
 from tidelog.spark.ranges import RangeOf, between
-from tidelog.spark.reading import place_of, read_range
-from tidelog.spark.survey import Survey
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.spark.advance import Pace
+    from tidelog.spark.lag import ProgressReport
+    from tidelog.spark.survey import Survey
     from tidelog.spark.writing import BatchWriter, StreamWriter
 
 COLUMNS = (
@@ -118,7 +118,16 @@ def _tasks(ranges: Iterable[RangeOf]) -> list[spark.InputPartition]:
     return [RangePartition(each) for each in ranges]
 
 
+def _new_survey(options: ReadOptions) -> Survey:
+    from tidelog.spark.reading import place_of
+    from tidelog.spark.survey import Survey
+
+    return Survey(place_of(options), options)
+
+
 def _read(options: ReadOptions, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
+    from tidelog.spark.reading import read_range
+
     assert isinstance(partition, RangePartition)
     return read_range(options, partition.wanted)
 
@@ -131,9 +140,8 @@ class LogReader(spark.DataSourceReader):
         self._filters: list[Filter] = []
 
     def partitions(self) -> Sequence[spark.InputPartition]:
-        survey = Survey(place_of(self._options), self._options)
         nothing = RangeOf("", None, 0, 0, 0)  # Spark wants at least one
-        return _tasks(survey.plan(self._filters) or [nothing])
+        return _tasks(_new_survey(self._options).plan(self._filters) or [nothing])
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
@@ -236,10 +244,12 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _survey(self) -> Survey:
         if self._asked is None:
-            self._asked = Survey(place_of(self._options), self._options)
+            self._asked = _new_survey(self._options)
         return self._asked
 
     def _pace(self, limit: ReadLimit) -> Pace:
+        from tidelog.spark.advance import Pace
+
         options = self._options
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         least = options.min_offsets_per_trigger if self._planned is None else None
@@ -256,5 +266,7 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         if not self._options.commits or group_id is None or self._options.log_dirs:
             return
         if self._report is None:
+            from tidelog.spark.lag import ProgressReport
+
             self._report = ProgressReport(self._options.properties)
         self._report.tell(group_id, done.offsets)

@@ -25,16 +25,14 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from tidelog.client.cluster import Cluster
 from tidelog.client.errors import TopicGone, TopicPartition
-from tidelog.client.sender import Sender
-from tidelog.protocol.compression import CODECS
 from tidelog.spark.options import OptionError, WriteOptions
-from tidelog.spark.reading import cluster_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.client.cluster import Cluster
+    from tidelog.client.sender import Sender
     from tidelog.spark.rows import RowEncoder
 
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
@@ -96,6 +94,9 @@ class _Writing:
         check_columns(schema, options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from tidelog.client.sender import Sender
+        from tidelog.spark.reading import cluster_of
+
         cluster = cluster_of(self._options.properties)
         encoder = self._encoder(lambda topic: _partition_count(cluster, topic))
         sender = Sender(cluster, properties=self._options.properties)
@@ -111,6 +112,7 @@ class _Writing:
             sender.close()
 
     def _encoder(self, partition_count: Callable[[str], int]) -> RowEncoder:
+        from tidelog.protocol.compression import CODECS
         from tidelog.spark.rows import RowEncoder  # which loads the compiled loops
 
         options, context = self._options, TaskContext.get()

@@ -1,0 +1,21 @@
+"""The error codes that a broker answers with: what they are called, and which of them pass."""
+
+from __future__ import annotations
+
+from tidelog.protocol.errors import ErrorCode
+
+
+def name_of(code: int) -> str:
+    """An error code as Kafka's documentation writes it."""
+    try:
+        return f"{ErrorCode(code).name.upper()} ({code})"
+    except ValueError:
+        return f"error code {code}"
+
+
+def passes(code: int) -> bool:
+    """Whether the same request may succeed a little later, perhaps at another broker."""
+    try:
+        return ErrorCode(code).retriable and code != ErrorCode.corrupt_message
+    except ValueError:
+        return False
