@@ -6,6 +6,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from shutil import rmtree
 from unittest.mock import patch
 
@@ -20,7 +21,8 @@ from tidelog.client.reader import RawBatches
 from tidelog.log.log import Log
 from tidelog.protocol.batch import read_header
 from tidelog.protocol.records import Marker, build_batch
-from tidelog.spark import segment_file
+from tidelog.spark import segment_file, transaction_books
+from tidelog.spark.compiled import Bytes
 from tidelog.spark.options import OptionError
 from tidelog.spark.segments import LogFolders
 
@@ -373,8 +375,68 @@ def test_a_transaction_older_than_the_last_segment_holds_the_end_back(tmp_path: 
     for _ in range(3):
         log.roll(0)
         append(log, make_batch(1))
-    folders = LogFolders([str(tmp_path)])
-    assert edges(folders, PLACE, committed_only=True) == (0, 1)
+    assert edges(LogFolders([str(tmp_path)]), PLACE, committed_only=True) == (0, 1)
     for snapshot in (tmp_path / str(PLACE)).glob("*.snapshot"):
         snapshot.write_bytes(snapshot.read_bytes()[:-1] + b"\xff")
+    assert edges(LogFolders([str(tmp_path)]), PLACE, committed_only=True) == (0, 1)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_second_look_at_a_log_that_grew_sees_what_a_first_one_sees(tmp_path: Path, seed: int) -> None:
+    log, choose = new_log(tmp_path, segment_bytes=4_096), Random(seed)
+    folders = LogFolders([str(tmp_path)])
+    sequences = dict.fromkeys(range(1, 5), 0)
+    stable = set()
+    for _ in range(150):
+        producer = choose.choice(list(sequences))
+        match choose.choice(["plain", "transaction", "transaction", "end", "end", "roll"]):
+            case "plain":
+                append(log, make_batch(2))
+            case "transaction":
+                sequence = sequences[producer]
+                append(log, make_batch(1, producer_id=producer, sequence=sequence, transactional=True))
+                sequences[producer] += 1
+            case "end" if sequences[producer]:
+                append_marker(log, choose.choice([Marker.ABORT, Marker.COMMIT]), producer)
+            case "roll" if log.end_offset > log.bases[-1]:
+                log.roll(0)
+        seen = edges(folders, PLACE, committed_only=True)
+        assert seen == edges(LogFolders([str(tmp_path)]), PLACE, committed_only=True)
+        stable.add(seen[1])
+    assert len(stable) > 4
+
+
+def test_a_second_look_for_transactions_walks_only_what_was_appended(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    for _ in range(300):
+        append(log, make_batch(1, value=b"v" * 5_000))
+    folders = LogFolders([str(tmp_path)])
+    sizes: list[int] = []
+
+    def counted(data: bytes) -> Bytes:
+        sizes[-1] += len(data)
+        return segment_file.as_view(data)
+
+    with patch.object(transaction_books, "as_view", counted):
+        for end in (300, 301, 302):
+            sizes.append(0)
+            assert edges(folders, PLACE, committed_only=True) == (0, end)
+            append(log, make_batch(1))
+    assert sizes[0] > 1_000_000
+    assert 0 < max(sizes[1:]) < 1_000
+
+
+def test_a_log_that_was_cut_and_went_on_differently_is_looked_at_anew(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    append(log, make_batch(1))
+    size = log.size
+    append(log, make_batch(1, producer_id=1, transactional=True))
+    folders = LogFolders([str(tmp_path)])
+    assert edges(folders, PLACE, committed_only=True) == (0, 1)
+    log.close(clean=False)
+    path = tmp_path / str(PLACE) / f"{0:020d}.log"
+    instead = build_batch([(b"k", b"v" * 100, (), 1_000)] * 3, base_offset=1)
+    path.write_bytes(path.read_bytes()[:size] + instead)
+    assert edges(folders, PLACE, committed_only=True) == (0, 4)
+    path.write_bytes(path.read_bytes()[:size])
     assert edges(folders, PLACE, committed_only=True) == (0, 1)

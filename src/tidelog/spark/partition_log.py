@@ -28,12 +28,19 @@ Answer = TypeVar("Answer")
 
 class PartitionLog:
     def __init__(
-        self, partition: TopicPartition, folder: Path, start_min: int = 0, high_watermark: int | None = None
+        self,
+        partition: TopicPartition,
+        folder: Path,
+        start_min: int = 0,
+        high_watermark: int | None = None,
+        books: dict[TopicPartition, TransactionBooks] | None = None,
     ) -> None:
+        """`books` are kept there from one look at a log to the next."""
         self._partition = partition
         self._folder = folder
         self._start_min = start_min  # what was deleted before it is not there, even if a segment has it
         self._high_watermark = high_watermark
+        self._books = books if books is not None else {}
 
     def start(self) -> int:
         names = self._names()
@@ -111,9 +118,17 @@ class PartitionLog:
         if self._high_watermark is not None:
             end = min(end, self._high_watermark)
         if committed_only:
-            first_open = TransactionBooks(self._folder, self._names(), end=end).first_open_offset
+            first_open = self._books_until(end).first_open_offset
             end = end if first_open is None else min(end, first_open)
         return max(self.start(), end)
+
+    def _books_until(self, end: int) -> TransactionBooks:
+        names = self._names()
+        books = self._books.pop(self._partition, None)  # half updated, they are of no use
+        if books is None or not books.updated(self._folder, names, end):
+            books = TransactionBooks(self._folder, names, end=end)
+        self._books[self._partition] = books
+        return books
 
     def _find_time(self, timestamp: int, end: int) -> FoundTime | None:
         start = self.start()

@@ -35,6 +35,7 @@ from tidelog.spark.positions import NO_TOPIC_ID
 
 if TYPE_CHECKING:
     from tidelog.spark.partition_log import PartitionLog
+    from tidelog.spark.transaction_books import TransactionBooks
 
 _FOLDER = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _TOPIC_ID = re.compile(rb"^topic_id: *([A-Za-z0-9_-]{22})\s*$", re.MULTILINE)
@@ -48,6 +49,7 @@ _NONE_FOUND = FoundOffset(-1, -1, -1)
 class LogFolders:
     def __init__(self, paths: Collection[str]) -> None:
         self._paths = [Path(path) for path in dict.fromkeys(paths)]
+        self._books: dict[TopicPartition, TransactionBooks] = {}  # of the partitions looked at last
 
     def describe(self, topics: Collection[str] | None) -> dict[str, TopicFacts]:
         """The topics that have folders, of those named or (None) of all, internal ones too."""
@@ -68,8 +70,10 @@ class LogFolders:
         """
         folders = self._folders({partition.topic for partition in wanted})
         marks = {path: _Marks(path) for path in self._paths}
+        if committed_only:
+            self._books = {place: books for place, books in self._books.items() if place in wanted}
         return {
-            partition: _find(_log(partition, folders, marks), time, committed_only)
+            partition: _find(_log(partition, folders, marks, self._books), time, committed_only)
             for partition, time in wanted.items()
         }
 
@@ -100,7 +104,10 @@ class _Marks:
 
 
 def _log(
-    partition: TopicPartition, folders: Mapping[TopicPartition, Path], marks: Mapping[Path, _Marks]
+    partition: TopicPartition,
+    folders: Mapping[TopicPartition, Path],
+    marks: Mapping[Path, _Marks],
+    books: dict[TopicPartition, TransactionBooks] | None = None,
 ) -> PartitionLog:
     from tidelog.spark.partition_log import (
         PartitionLog,
@@ -112,9 +119,8 @@ def _log(
         places = ", ".join(map(str, marks))
         raise TopicGone(f"{partition}: no folder of that name is in {places}")
     known = marks[folder.parent]
-    return PartitionLog(
-        partition, folder, known.starts.get(partition, 0), known.high_watermarks.get(partition)
-    )
+    start, high_watermark = known.starts.get(partition, 0), known.high_watermarks.get(partition)
+    return PartitionLog(partition, folder, start, high_watermark, books)
 
 
 def _find(log: PartitionLog, time: int, committed_only: bool) -> FoundOffset:

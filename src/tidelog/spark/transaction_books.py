@@ -4,6 +4,9 @@ As a broker that starts: the producers as the last good snapshot at or before th
 from there on the headers of the log. The `.txnindex` files are believed for the segments before that; that of
 the last one may lack what a crash or a copy of a running log has cut off.
 
+A stream asks before each of its batches: `updated` goes on where the books end, if the log is still the one
+that they were kept of.
+
 **Invariant:** a transaction whose abort marker is in the log is among the aborted ones.
 """
 
@@ -14,10 +17,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 from struct import Struct
+from typing import NamedTuple
 
 import numpy as np
 from crc32c import crc32c
 
+from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.protocol.batch import OFFSET_MAX
 from tidelog.spark import headers
 from tidelog.spark.compiled import Int64s
@@ -32,6 +37,15 @@ _SNAPSHOT_VERSION = 1
 _PRODUCER = Struct(">q2x4x8x4x8x4xq")
 
 
+class Walked(NamedTuple):
+    """How far a segment was walked, and by what one knows that it is still the same: its last header."""
+
+    name: str
+    position: int
+    last_position: int
+    last: bytes
+
+
 class TransactionBooks:
     """What the log says of transactions, up to but not including the batch at `end`."""
 
@@ -41,6 +55,7 @@ class TransactionBooks:
         """`names` are all segments of the log; aborted transactions count that end at `since` or later."""
         self._state = headers.new_state(0)
         self._end = end
+        self._walked: Walked | None = None
         indexed, believed = _read_indexes(folder, names, since)
         begin, opened = _read_snapshot(folder, believed)
         self._open = _table([(producer_id, first) for producer_id, first in opened], headers.OPEN_FIELDS)
@@ -50,7 +65,23 @@ class TransactionBooks:
         self._state[headers.ABORTED_COUNT] = len(kept)
         for name in names_from(names, begin):
             with SegmentFile(folder, name) as file:
-                self._walk(file, begin)
+                self._state[headers.NEXT_OFFSET] = file.base_offset
+                self._walk(file, file.locate(begin).position)
+
+    def updated(self, folder: Path, names: Sequence[str], end: int) -> bool:
+        """Take what was appended to the last segment since; False if the books must be made anew."""
+        walked = self._walked
+        if walked is None or not names or names[-1] != walked.name or end < self._state[headers.NEXT_OFFSET]:
+            return False
+        with SegmentFile(folder, names[-1]) as file:
+            if (
+                file.size < walked.position
+                or file.read(walked.last_position, BATCH_HEADER_SIZE) != walked.last
+            ):
+                return False  # the log was cut, and goes on differently
+            self._end = end
+            self._walk(file, walked.position)
+        return True
 
     @property
     def first_open_offset(self) -> int | None:
@@ -64,21 +95,24 @@ class TransactionBooks:
         found = rows[(rows[:, 2] >= start) & (rows[:, 1] < end)]
         return [(producer_id, first) for producer_id, first, _ in found.tolist()]
 
-    def _walk(self, file: SegmentFile, begin: int) -> None:
-        state = self._state
-        state[headers.NEXT_OFFSET] = file.base_offset
-        position = file.locate(begin).position
-        while position < file.size:
+    def _walk(self, file: SegmentFile, position: int) -> None:
+        state, status, before = self._state, headers.MORE, self._walked
+        last_position = before.last_position if before and before.name == file.path.name else -1
+        while position < file.size and status in (headers.MORE, headers.FULL):
             data = file.read(position, WALKED_SIZE)
-            state[headers.POSITION] = 0
+            state[headers.POSITION], state[headers.LAST_POSITION] = 0, -1
             left = file.size - position
             status = headers.settle(as_view(data), left, self._end, state, self._open, self._aborted)
+            if state[headers.LAST_POSITION] >= 0:
+                last_position = position + int(state[headers.LAST_POSITION])
             position += int(state[headers.POSITION])
             if status == headers.FULL:
                 self._open = _grown(self._open, int(state[headers.OPEN_COUNT]))
                 self._aborted = _grown(self._aborted, int(state[headers.ABORTED_COUNT]))
-            elif status != headers.MORE or not state[headers.POSITION]:
-                return
+            elif not state[headers.POSITION]:
+                break
+        last = file.read(last_position, BATCH_HEADER_SIZE) if last_position >= 0 else b""
+        self._walked = Walked(file.path.name, position, last_position, last) if last else None
 
 
 def names_from(names: Sequence[str], offset: int) -> Sequence[str]:
