@@ -383,21 +383,6 @@ class Broker:
         if self.checkpoints.is_urgent:
             self._write_checkpoints()
 
-    def lower_recovery_points(self, ends: dict[Partition, int]) -> bool:
-        """Have the checkpoints say, durably, that no more than this is flushed; whether it is done for all.
-        Where less was flushed anyway there is nothing to do."""
-        lowered = {partition: end for partition, end in ends.items() if end < partition.log.recovery_point}
-        for directory in dict.fromkeys(partition.directory for partition in lowered):
-            checkpoint = self.partitions.checkpoint(directory, 0)
-            for partition, end in lowered.items():
-                if partition.directory is directory:
-                    checkpoint.recovery_points[partition.topic, partition.index] = end
-            try:
-                checkpoint.write()
-            except OSError as failure:
-                self.fail_directory(directory, failure)
-        return all(partition.is_open for partition in lowered)
-
     def _write_checkpoints(self) -> None:
         number = self.checkpoints.take_number()
         working = [directory for directory in self.partitions.directories if directory.failure is None]

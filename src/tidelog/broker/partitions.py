@@ -352,10 +352,12 @@ class Partitions:
                 if key in directory.start_offsets:
                     starts[key] = directory.start_offsets[key]
                 continue
-            recovery[key] = partition.log.recovery_point
+            log, floor = partition.log, partition.floor
+            recovery[key] = log.recovery_point if floor is None else min(floor, log.recovery_point)
             watermarks[key] = partition.high_watermark
-            if partition.log.start_offset > partition.log.bases[0]:
-                starts[key] = partition.log.start_offset
+            start_offset = log.start_offset if floor is None else min(floor, log.start_offset)
+            if start_offset > log.bases[0]:
+                starts[key] = start_offset
         return Checkpoint(number, directory, recovery, watermarks, starts)
 
     def close_directory(self, directory: LogDirectory, broker_epoch: int, run_jobs: RunJobs) -> None:

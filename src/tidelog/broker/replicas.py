@@ -13,7 +13,7 @@ what became of it (R5).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.base.events import error, info, warning
@@ -21,6 +21,7 @@ from tidelog.broker.interval import Interval
 from tidelog.broker.peers import REPLICATE, PeerSend
 from tidelog.cluster.image import BROKER_EPOCHS, BROKERS, NOBODY, PartitionFacts, TopicFacts
 from tidelog.cluster.store import Check, Done, Operation, Outcome, ReadNodes, Tree, Write
+from tidelog.log.replica import end_below
 from tidelog.protocol.errors import CorruptBatch, ErrorCode
 from tidelog.protocol.fetch import FetchPartition
 from tidelog.replication.fetcher import Fetcher, FetchLimits, Received
@@ -140,7 +141,7 @@ class Replicas:
         fetcher = self._fetchers.get(node_id)
         if fetcher is None:
             return
-        cuts: list[tuple[Received, Cut | BeginAt]] = []
+        cuts: list[tuple[Partition, Cut | BeginAt]] = []
         for received in fetcher.on_answer(frame, self._broker.uptime_ms):
             step = next_step(received.partition.log, received.answer)
             if isinstance(step, Take):
@@ -148,7 +149,7 @@ class Replicas:
             elif isinstance(step, Wait):
                 self._wait(fetcher, received.partition, step.error_code)
             else:
-                cuts.append((received, step))
+                cuts.append((received.partition, step))
         if cuts:
             self._cut(fetcher, cuts)
         self.send(node_id)
@@ -200,31 +201,43 @@ class Replicas:
             name = f"{partition.topic}-{partition.index}"
             broker.events.append(info("leader refused", partition=name, error=ErrorCode(code).name))
 
-    def _cut(self, fetcher: Fetcher, cuts: list[tuple[Received, Cut | BeginAt]]) -> None:
-        """First write down that less is flushed than was: a crash must not take what will be written behind
-        the cut for something that was flushed."""
+    def _cut(self, fetcher: Fetcher, cuts: list[tuple[Partition, Cut | BeginAt]]) -> None:
+        """Where less will be flushed than was, first have the checkpoints say so: a crash must not take what
+        will be written behind the cut for something that was flushed."""
         broker = self._broker
-        partitions = [received.partition for received, _ in cuts]
-        offsets = [min(step.offset, received.partition.log.end_offset) for received, step in cuts]
-        if not broker.lower_recovery_points(dict(zip(partitions, offsets, strict=True))):
-            return
-        for received, step in cuts:
-            partition = received.partition
-            before = partition.log.end_offset
-            try:
-                act: Callable[[int, int], list[str]]
-                act = partition.cut if isinstance(step, Cut) else partition.begin_at
-                names = act(step.offset, broker.now_ms)
-            except OSError as failure:
-                broker.fail_directory(partition.directory, failure)
+        for partition, step in cuts:
+            log, epoch = partition.log, partition.leader_epoch
+            floor = end_below(log, step.offset) if isinstance(step, Cut) else log.end_offset
+            if floor >= max(log.recovery_point, log.start_offset):
+                self._carry_out(partition, epoch, step)
                 continue
-            self.cut_count += 1
-            broker.remove_files(partition, names)
-            name, end = f"{partition.topic}-{partition.index}", partition.log.end_offset
-            broker.events.append(warning("log cut to its leader's", partition=name, before=before, after=end))
-            fetcher.touch(partition)
-            broker.maybe_flush(partition)
-            self._hold_unflushed(partition)
+            fetcher.hold(partition)
+            partition.floor = floor
+            broker.checkpoints.wait(partial(self._carry_out, partition, epoch, step))
+        broker.write_urgent_checkpoints()
+
+    def _carry_out(self, partition: Partition, epoch: int, step: Cut | BeginAt) -> None:
+        broker, fetcher = self._broker, self._fetchers.get(partition.leader_id)
+        partition.floor = None
+        is_same = partition.role is Role.FOLLOWER and partition.leader_epoch == epoch
+        if not is_same or fetcher is None:
+            return  # somebody else leads by now, and will say what to do
+        before = partition.log.end_offset
+        try:
+            act = partition.cut if isinstance(step, Cut) else partition.begin_at
+            names = act(step.offset, broker.now_ms)
+        except OSError as failure:
+            broker.fail_directory(partition.directory, failure)
+            return
+        self.cut_count += 1
+        broker.remove_files(partition, names)
+        name, end = f"{partition.topic}-{partition.index}", partition.log.end_offset
+        broker.events.append(warning("log cut to its leader's", partition=name, before=before, after=end))
+        fetcher.release(partition)
+        fetcher.touch(partition)
+        broker.maybe_flush(partition)
+        self._hold_unflushed(partition)
+        self.send(partition.leader_id)
 
     # Leading.
 

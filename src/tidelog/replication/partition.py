@@ -73,7 +73,6 @@ class PartitionRead(NamedTuple):
 class Partition:
     __slots__ = (
         "_flush_job",
-        "_is_flush_void",
         "_is_free",
         "_unflushed_count",
         "append_count",
@@ -82,6 +81,7 @@ class Partition:
         "error_code",
         "facts",
         "failed_read_count",
+        "floor",
         "high_watermark",
         "index",
         "is_flush_wanted",
@@ -125,7 +125,7 @@ class Partition:
         self._is_free = False  # what is appended is committed: nobody else is waited for
         self._unflushed_count = 0
         self._flush_job: FlushJob | None = None
-        self._is_flush_void = False  # what the flush under way covers was cut off meanwhile
+        self.floor: int | None = None  # where the log is about to be cut: checkpoints tell of no more
         self.append_count = 0
         self.record_count = 0
         self.appended_size = 0
@@ -156,6 +156,7 @@ class Partition:
         else:
             self.role = Role.LEADER
             self.error_code = _NONE
+            self.floor = None
             self.leader_id = node_id
             self.leader_epoch = facts.leader_epoch
             # A consumer that read the end of the last leadership, lost since, is told where it ends now.
@@ -332,7 +333,6 @@ class Partition:
 
     def _note_cut(self) -> None:
         self.high_watermark = min(self.high_watermark, self.log.end_offset)
-        self._is_flush_void = self._flush_job is not None
         self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
 
     @property
@@ -424,9 +424,5 @@ class Partition:
         job, self._flush_job = self._flush_job, None
         assert job is not None
         job.release()
-        if self._is_flush_void:
-            self._is_flush_void = False
-            self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
-            return False
         self.log.end_flush(job, now_ms)
         return self.maybe_advance()

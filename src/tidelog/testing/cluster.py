@@ -5,15 +5,19 @@
         cluster.kill(2)
         cluster.start(2)
 
-The brokers share a store in memory and are numbered from 1 on. Unless told otherwise topics have three replicas,
-or as many as there are brokers, of which two must be in sync for acks=all (the production profile); settings
-are those of `Broker`, for all of them.
+The brokers share a store in memory and are numbered from 1 on. Unless told otherwise topics have three
+replicas, or as many as there are brokers, of which two must be in sync for acks=all (the production profile);
+settings are those of `Broker`, for all of them. `racks=["a", "b", "c"]` puts the first in rack a and so on,
+and over again if there are more. With `log_dirs=tmp_path` broker 1 has its files in `tmp_path/1`, and they
+stay.
 
 **Invariant:** after the `with` block nothing is left: no thread, no port, no temporary directory.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
@@ -35,6 +39,8 @@ class Cluster:
     def __init__(self, brokers: int = 3, racks: list[str] | None = None, **properties: object) -> None:
         from tidelog.server.stores.memory import MemoryStore, MemoryTree
 
+        if brokers < 1 or racks == []:
+            raise ValueError(f"a cluster has one broker at least, and no racks or some: {brokers=}, {racks=}")
         tree = MemoryTree()
         replicas = min(REPLICAS, brokers)
         named = {name.replace("_", "."): value for name, value in properties.items()}
@@ -42,7 +48,7 @@ class Cluster:
         named.setdefault("min.insync.replicas", min(2, replicas))
         self.brokers: dict[int, Broker] = {}
         for node_id in range(1, brokers + 1):
-            own = named | {"node.id": node_id}
+            own = named | _of_its_own(named, node_id)
             if racks is not None:
                 own["broker.rack"] = racks[(node_id - 1) % len(racks)]
             self.brokers[node_id] = _Member(lambda notify: MemoryStore(tree, notify), **own)
@@ -85,3 +91,18 @@ class Cluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.__exit__(kind, error, trace)
+
+
+def _of_its_own(named: Mapping[str, object], node_id: int) -> dict[str, object]:
+    """What no two brokers may have in common."""
+    for name in ("node.id", "broker.id"):
+        if name in named:
+            raise ValueError(f"{name}={named[name]}: the brokers of a cluster are numbered from 1 on")
+    own: dict[str, object] = {"node.id": node_id}
+    if "log.dirs" in named:
+        folders = str(named["log.dirs"]).split(",")
+        own["log.dirs"] = ",".join(os.path.join(folder, str(node_id)) for folder in folders)
+    for name in ("listeners", "probe.listener"):
+        if not str(named.get(name, ":0")).endswith(":0"):
+            raise ValueError(f"{name}={named[name]}: several brokers need several ports; end it in :0")
+    return own

@@ -2,6 +2,9 @@
 
 def test_my_consumer(tidelog_broker):
     Producer({"bootstrap.servers": tidelog_broker.bootstrap_servers})
+
+def test_my_retries(tidelog_cluster):
+    tidelog_cluster.kill(2)
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tidelog.testing.broker import Broker
+    from tidelog.testing.cluster import Cluster
 
 
 @pytest.fixture
@@ -23,3 +27,12 @@ def tidelog_broker() -> Iterator[Broker]:
 
     with Broker() as broker:
         yield broker
+
+
+@pytest.fixture
+def tidelog_cluster() -> Iterator[Cluster]:
+    """Three fresh brokers for one test, gone afterwards; topics have three replicas, two of them in sync."""
+    from tidelog.testing.cluster import Cluster
+
+    with Cluster(3) as cluster:
+        yield cluster
