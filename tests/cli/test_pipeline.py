@@ -12,6 +12,8 @@ from uuid import uuid4
 import pytest
 
 from tests.cli.conftest import Tidelog
+from tests.compat.client import eventually
+from tidelog.cli import pipeline_run
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.pipeline_options import registry, split
 from tidelog.spark.pipelines.status import AlreadyRuns, QueryStatus, StatusFile, begun, statuses
@@ -128,3 +130,26 @@ def test_a_run_that_ended_well_or_failed_stays_so(tmp_path: Path) -> None:
         ("failed", "why"),
         ("stopped", "why"),
     ]
+
+
+def test_a_run_tells_every_second_that_it_lives_whatever_it_is_busy_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+    from tidelog.spark.pipelines.runner import Place
+
+    monkeypatch.setattr(pipeline_run, "LOOK_SECONDS", 0.01)
+    job = pipeline_run.Job(registry()["metrics"], Place("broker:9092", str(tmp_path)), is_quiet=True)
+    file = StatusFile(tmp_path, "metrics")
+    with job.booked("once", "local[2]"):
+        seen = set()
+
+        def is_written_again() -> bool:
+            status = file.read()
+            assert status is not None and status.state == "running"
+            seen.add(status.updated_ms)
+            return len(seen) > 3
+
+        eventually(is_written_again, "the status is not written again")
+    status = file.read()
+    assert status is not None and status.state == "stopped"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,10 @@ class Runs:
     directory: Path
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        return self.tidelog.start("pipeline", *words, "--dir", str(self.directory))
+        """As a terminal starts it: at the head of a group of processes."""
+        command = [*COMMAND, "pipeline", *words, "--dir", str(self.directory)]
+        pipe, environment = subprocess.PIPE, self.tidelog.environment
+        return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, start_new_session=True)
 
     def __call__(self, *words: str) -> Outcome:
         with self.start(*words) as process:
@@ -86,18 +90,32 @@ def test_a_report_is_drawn_from_what_was_loaded(runs: Runs, first: dict[str, obj
     assert len(drawn["pictures"]) >= 3
 
 
-def test_continuous_reads_what_comes_until_it_is_told_to_stop(runs: Runs, first: dict[str, object]) -> None:
+def terminate(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+
+
+def press_control_c(process: subprocess.Popen[bytes]) -> None:
+    """A terminal signals everything that was started from it: Spark and its workers too."""
+    assert os.getpgid(process.pid) == process.pid
+    os.killpg(process.pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize(("stop", "seed"), [(terminate, 2), (press_control_c, 3)])
+def test_continuous_reads_what_comes_until_it_is_told_to_stop(
+    runs: Runs, first: dict[str, object], stop: Callable[[subprocess.Popen[bytes]], None], seed: int
+) -> None:
     process = runs.start("run", "metrics", "--continuous", *SPARK)
     try:
-        runs.tidelog("pipeline", "generate", "metrics", "--events", "1000", "--seed", "2", "--users", "3")
+        more = ("--events", "1000", "--seed", str(seed), "--users", "3")
+        assert runs.tidelog("pipeline", "generate", "metrics", *more).exit_code == 0
         awaited(
             lambda: has_read(runs.status(), process.pid, 1_000), "the queries read what came", RUN_SECONDS_MAX
         )
-        process.send_signal(signal.SIGTERM)
+        stop(process)
         out, error = process.communicate(timeout=RUN_SECONDS_MAX)
     finally:
         process.kill()
-    assert process.returncode == 0, error.decode()
+    assert (process.returncode, error.decode()) == (0, "")
     status = runs.status()
     assert status is not None and (status.state, status.error) == ("stopped", "")
     assert not any(query.is_active for query in status.queries) and b"metrics.live" in out

@@ -10,9 +10,10 @@ by night beside one that goes on.
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date, datetime
 from types import FrameType
@@ -127,6 +128,7 @@ class Job:
     """Days that stay as they are, and why."""
     status: RunStatus = field(init=False)
     _file: StatusFile | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _said: float = -LINE_SECONDS
 
     @contextmanager
@@ -144,7 +146,8 @@ class Job:
                 self._file = file
                 self._write()
                 try:
-                    yield
+                    with self._kept_fresh():
+                        yield
                 except BaseException as error:
                     is_interrupt = isinstance(error, KeyboardInterrupt)
                     self._write(state=FAILED, error="interrupted" if is_interrupt else str(error))
@@ -152,6 +155,24 @@ class Job:
                 self._write(state=STOPPED)
         except AlreadyRuns as error:
             raise Failure(f"{error}; stop it, or name another --dir") from None
+
+    @contextmanager
+    def _kept_fresh(self) -> Iterator[None]:
+        """Write the status every second, also while Spark starts and while a day is loaded."""
+        is_over = threading.Event()
+
+        def write() -> None:
+            while not is_over.wait(LOOK_SECONDS):
+                with suppress(OSError):  # a disk that is full fails the run itself, not what tells of it
+                    self._write()
+
+        writer = threading.Thread(target=write, name="status", daemon=True)
+        writer.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            writer.join()
 
     def stream(self, spark: SparkSession) -> None:
         """Until all queries have ended, one has failed, or a signal came."""
@@ -192,9 +213,10 @@ class Job:
     def _write(self, **changes: object) -> None:
         from tidelog.spark.pipelines.status import now_ms
 
-        self.status = replace(self.status, updated_ms=now_ms(), **changes)  # type: ignore[arg-type]
-        if self._file is not None:
-            self._file.write(self.status)
+        with self._lock:
+            self.status = replace(self.status, updated_ms=now_ms(), **changes)  # type: ignore[arg-type]
+            if self._file is not None:
+                self._file.write(self.status)
 
     def load(self, spark: SparkSession, wanted: Sequence[date]) -> None:
         """The given days; without any, every day of which there are records, where none would get less."""
