@@ -53,7 +53,7 @@ def test_a_refused_topic_is_not_opened() -> None:
     node.broker.create_topic("t", {}, [[1]], outcomes.append)
     request = node.broker.effects.pop()
     assert isinstance(request, StoreRequest)
-    node.broker.on_store_event(StoreReply(request.ticket, Refused(0, "exists")))
+    node.broker.on_store_event(StoreReply(request.ticket, Refused(1, "exists")))
     node.settle()
     assert outcomes == [Refused(0, "exists")]
     assert node.broker.partitions.of("t") is None and "t" not in node.broker.image.topics

@@ -26,7 +26,7 @@ from tidelog.base.config import BrokerSettings
 from tidelog.base.files import DiskDirectory, FileSlice
 from tidelog.broker.broker import Broker, Removal
 from tidelog.broker.partitions import Checkpoint
-from tidelog.broker.peers import PeerSend
+from tidelog.broker.peers import PeerClose, PeerSend
 from tidelog.broker.relocation import CopyRequest
 from tidelog.cluster.store import StoreReply, StoreRequest, Watch
 from tidelog.handlers.table import APIS, dispatch
@@ -100,7 +100,7 @@ class Harness:
                 elif isinstance(effect, CopyRequest):
                     self.copies.append(effect)
                 elif not isinstance(effect, StoreRequest):
-                    assert not isinstance(effect, Watch | PeerSend), "a broker on its own has nobody to ask"
+                    assert not isinstance(effect, Watch | PeerSend | PeerClose), "nobody is there to ask"
                     self.held_checkpoints.append(effect)
                     if not self.holds_checkpoints:
                         self.write_checkpoints()

@@ -19,6 +19,7 @@ REPLICATION_ROWS = (
     Setting("replica.fetch.max.bytes", _I, 1_048_576, "The most that one partition gives at once.", 0),
     Setting("replica.fetch.response.max.bytes", _I, 10_485_760, "The most that a leader gives at once.", 0),
     Setting("replica.fetch.backoff.ms", _I, 1_000, "How long a follower waits after a failure.", 0),
+    Setting("replica.socket.timeout.ms", _I, 30_000, "How long a follower waits for an answer.", 1),
     Setting(
         "replica.selector.class",
         _S,

@@ -249,7 +249,6 @@ _REPLICATION: tuple[Row, ...] = (
     ("num.replica.fetchers", _I, "1", True),
     ("replica.high.watermark.checkpoint.interval.ms", _L, "5000"),
     ("replica.socket.receive.buffer.bytes", _I, "65536"),
-    ("replica.socket.timeout.ms", _I, "30000"),
     ("replication.quota.window.num", _I, "11"),
     ("replication.quota.window.size.seconds", _I, "1"),
 )

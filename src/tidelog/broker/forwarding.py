@@ -13,7 +13,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from tidelog.broker.peers import FORWARD, PeerSend
+from tidelog.broker.peers import FORWARD, PeerClose, PeerSend
 from tidelog.broker.waiting import Parked
 from tidelog.cluster.image import NOBODY
 from tidelog.protocol.connection import Answer
@@ -45,7 +45,7 @@ class Forwarding:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._number = 0
-        self._sent: dict[tuple[int, int], OnAnswer] = {}  # by node and number
+        self._sent: dict[tuple[int, int], tuple[OnAnswer, int]] = {}  # by node and number, with its deadline
         self._unsent: list[tuple[bytes, OnAnswer, int]] = []  # until there is a controller, or that time
         self._topic_waiters: dict[str, list[tuple[Callable[[], None], int]]] = {}
 
@@ -80,20 +80,20 @@ class Forwarding:
         unsent, self._unsent = self._unsent, []
         for frame, on_answer, _ in unsent:
             self._number = self._number % _NUMBER_MAX + 1
-            self._sent[node_id, self._number] = on_answer
+            self._sent[node_id, self._number] = (on_answer, broker.uptime_ms + FORWARD_WAIT_MS)
             numbered = bytearray(len(frame).to_bytes(4, "big") + frame)
             numbered[8:12] = self._number.to_bytes(4, "big")
             broker.effects.append(PeerSend(node_id, FORWARD, address.host, address.port, numbered))
 
     def on_frame(self, node_id: int, frame: memoryview) -> None:
-        on_answer = self._sent.pop((node_id, int.from_bytes(frame[:4], "big")), None)
-        if on_answer is not None:
-            on_answer(frame)
+        sent = self._sent.pop((node_id, int.from_bytes(frame[:4], "big")), None)
+        if sent is not None:
+            sent[0](frame)
 
     def on_closed(self, node_id: int) -> None:
         """The connection has ended: nobody knows what became of what was sent on it."""
         for key in [key for key in self._sent if key[0] == node_id]:
-            self._sent.pop(key)(None)
+            self._sent.pop(key)[0](None)
 
     def tick(self) -> None:
         self._send()
@@ -102,6 +102,11 @@ class Forwarding:
         self._unsent = [each for each in self._unsent if each[2] > now_ms]
         for _, on_answer, _ in late:
             on_answer(None)
+        for node_id in {
+            node_id: None for (node_id, _), (_, due_ms) in self._sent.items() if due_ms <= now_ms
+        }:
+            self._broker.effects.append(PeerClose(node_id, FORWARD))
+            self.on_closed(node_id)
         self.note_topics()
 
     # Topics that somebody here waits for.

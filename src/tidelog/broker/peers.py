@@ -13,6 +13,13 @@ from typing import NamedTuple
 REPLICATE, FORWARD = 0, 1
 
 
+class PeerClose(NamedTuple):
+    """Give a connection up: what was sent on it is not waited for any more, and its end is not told."""
+
+    node_id: int
+    lane: int
+
+
 class PeerSend(NamedTuple):
     """A frame for another broker. Its answer, or the end of the connection, comes back to the core."""
 

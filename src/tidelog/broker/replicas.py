@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.base.events import error, info, warning
 from tidelog.broker.interval import Interval
-from tidelog.broker.peers import REPLICATE, PeerSend
+from tidelog.broker.peers import REPLICATE, PeerClose, PeerSend
 from tidelog.cluster.image import BROKER_EPOCHS, BROKERS, NOBODY, PartitionFacts, TopicFacts
 from tidelog.cluster.store import Check, Done, Operation, Outcome, ReadNodes, Tree, Write
 from tidelog.log.replica import end_below
@@ -49,6 +49,7 @@ class Replicas:
         self._broker = broker
         self._fetchers: dict[int, Fetcher] = {}  # by leader
         self._addresses: dict[int, tuple[str, int]] = {}
+        self._epochs: dict[int, int] = {}  # of the other brokers, when last looked at
         self._to_look: dict[Partition, None] = {}  # led, and its ISR may have to change
         self._undecided: list[Asked] = []  # nobody knows yet what became of these
         settings = broker.settings
@@ -60,6 +61,7 @@ class Replicas:
             settings.number("replica.fetch.response.max.bytes"),
             settings.number("replica.fetch.max.bytes"),
             settings.number("replica.fetch.backoff.ms"),
+            settings.number("replica.socket.timeout.ms"),
         )
         self.change_count = 0  # of ISRs that were written
         self.cut_count = 0  # of logs that had something the leader did not
@@ -159,6 +161,12 @@ class Replicas:
         fetcher = self._fetchers.get(node_id)
         if fetcher is not None:
             fetcher.restart(self._broker.uptime_ms + self._limits.backoff_ms)
+
+    def _begin_anew(self, node_id: int) -> None:
+        fetcher = self._fetchers.get(node_id)
+        if fetcher is not None and fetcher.is_under_way:
+            self._broker.effects.append(PeerClose(node_id, REPLICATE))
+            fetcher.restart(self._broker.uptime_ms)
 
     def _take(self, fetcher: Fetcher, received: Received) -> None:
         partition, answer, broker = received.partition, received.answer, self._broker
@@ -273,9 +281,11 @@ class Replicas:
         """Brokers have come or gone."""
         broker = self._broker
         for node_id, facts in broker.image.brokers.items():
-            if self._addresses.get(node_id) != (facts.host, facts.port):
-                self._addresses[node_id] = (facts.host, facts.port)
-                self.send(node_id)
+            self._addresses[node_id] = (facts.host, facts.port)
+            known, self._epochs[node_id] = self._epochs.get(node_id), facts.epoch
+            if known not in (None, facts.epoch):  # it may have been restarted: nobody answers any more
+                self._begin_anew(node_id)
+            self.send(node_id)
         self._look_at_all()
 
     def _look_at_all(self) -> None:
@@ -290,7 +300,9 @@ class Replicas:
     def tick(self) -> None:
         if self._lag.is_over(self._broker.uptime_ms):
             self._look_at_all()
-        for node_id in self._fetchers:
+        for node_id, fetcher in self._fetchers.items():
+            if fetcher.is_overdue(self._broker.uptime_ms):
+                self._begin_anew(node_id)
             self.send(node_id)
         if self._undecided:
             undecided, self._undecided = self._undecided, []

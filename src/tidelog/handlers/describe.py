@@ -173,7 +173,7 @@ def _partition(broker: Broker, request: Request, topic: TopicFacts, index: int) 
         leader_epoch=facts.leader_epoch,
         replica_nodes=tuple(facts.replicas),
         isr_nodes=tuple(facts.in_sync_replicas),
-        eligible_leader_replicas=tuple(facts.eligible),
+        eligible_leader_replicas=tuple(n for n in facts.eligible if broker.image.is_trusted(facts, n)),
         last_known_elr=(),
         offline_replicas=tuple(offline_replicas(broker, topic, index)),
     )

@@ -146,7 +146,8 @@ class Reading:
             if size and partition is not None:
                 left -= size
                 self._size += size
-                partition.sent_size += size
+                if self._fetch.replica_id < 0:
+                    partition.sent_size += size
             if fetched.error_code:
                 self._has_error = True
             self._found.append((topic, fetched))
@@ -301,7 +302,7 @@ class Reading:
         """Let go of the files that a read has pinned and that nobody will send."""
         for place, (_, fetched) in enumerate(self._found):
             partition = self._wanted[place][2]
-            if partition is not None:
+            if partition is not None and self._fetch.replica_id < 0:
                 partition.sent_size -= _size_of(fetched)
             if isinstance(fetched.records, FileSlice):
                 fetched.records.release()

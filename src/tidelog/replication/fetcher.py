@@ -37,6 +37,7 @@ class FetchLimits(NamedTuple):
     max_bytes: int
     partition_max_bytes: int
     backoff_ms: int
+    timeout_ms: int
 
 
 class Received(NamedTuple):
@@ -61,6 +62,7 @@ class Fetcher:
         self._session_epoch = 0
         self._correlation_id = 0
         self.is_under_way = False
+        self._sent_ms = 0
         self._retry_ms = 0
 
     def __len__(self) -> int:
@@ -105,6 +107,10 @@ class Fetcher:
             return self._retry_ms
         return min((due for due in self._waiting.values() if due >= 0), default=None)
 
+    def is_overdue(self, now_ms: int) -> bool:
+        """Whether an answer has been waited for too long: nobody may be there any more."""
+        return self.is_under_way and now_ms - self._sent_ms > self.limits.wait_ms + self.limits.timeout_ms
+
     # Requests.
 
     def next_request(self, now_ms: int) -> bytearray | None:
@@ -132,6 +138,7 @@ class Fetcher:
         self._told |= wanted
         self._changed = {}
         self.is_under_way = True
+        self._sent_ms = now_ms
         self._retry_ms = 0
         self._correlation_id = (self._correlation_id + 1) & _EPOCH_MAX
         return encode_fetch_request(FETCH_VERSION, self._correlation_id, CLIENT_ID, request)

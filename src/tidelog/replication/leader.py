@@ -53,6 +53,10 @@ class FollowerProgress:
         self.fetched_ms = now_ms
         self.asked_end_offset = leader_end_offset
 
+    def is_near(self, now_ms: int, lag_max_ms: int, leader_end_offset: int) -> bool:
+        """Whether it has everything, or had so a short while ago."""
+        return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_max_ms
+
 
 class Leadership:
     """One partition's leadership, from its election until the next."""
@@ -150,12 +154,13 @@ class Leadership:
         facts = self.facts
         if self.pending is not None:
             return None
+        near = {n for n, each in self.followers.items() if each.is_near(now_ms, lag_max_ms, end_offset)}
         stay = [
             n
             for n in facts.in_sync_replicas
-            if n == self._node_id or self._stays(n, now_ms, lag_max_ms, end_offset, is_waived)
+            if n == self._node_id or (n in near and self._may_stay(n, is_waived))
         ]
-        joining = [n for n in self.followers if n not in stay and self._may_join(n, high_watermark)]
+        joining = [n for n in self.followers if n in near - {*stay} and self._may_join(n, high_watermark)]
         proposed = [n for n in facts.replicas if n in stay or n in joining]
         eligible, members = leave(facts, proposed, min_insync)
         members |= {node_id: self.followers[node_id].broker_epoch for node_id in joining}
@@ -164,13 +169,9 @@ class Leadership:
             return None
         return replace(facts, in_sync_replicas=proposed, eligible=eligible, members=members)
 
-    def _stays(self, node_id: int, now_ms: int, lag_max_ms: int, end_offset: int, is_waived: bool) -> bool:
-        progress = self.followers.get(node_id)
-        if progress is None or not self._image.is_able(node_id):
-            return False
-        if not is_waived and not self._image.is_trusted(self.facts, node_id):
-            return False
-        return progress.end_offset == end_offset or now_ms - progress.caught_up_ms <= lag_max_ms
+    def _may_stay(self, node_id: int, is_waived: bool) -> bool:
+        image = self._image
+        return image.is_able(node_id) and (is_waived or image.is_trusted(self.facts, node_id))
 
     def _may_join(self, node_id: int, high_watermark: int) -> bool:
         progress, broker = self.followers[node_id], self._image.brokers.get(node_id)

@@ -10,7 +10,7 @@ import asyncio
 import socket
 from typing import Protocol
 
-from tidelog.broker.peers import PeerSend
+from tidelog.broker.peers import PeerClose, PeerSend
 
 CONNECT_TIMEOUT_S = 5.0
 _SIZE_LENGTH = 4
@@ -44,6 +44,11 @@ class Peers:
             link = self._links[key] = _Link(self, key, address, self._frame_size_max)
             link.connecting = self._loop.create_task(self._connect(link))
         link.send(effect.frame)
+
+    def drop(self, effect: PeerClose) -> None:
+        link = self._links.pop((effect.node_id, effect.lane), None)
+        if link is not None:
+            link.close()
 
     async def _connect(self, link: _Link) -> None:
         try:

@@ -34,7 +34,7 @@ from tidelog.base.metrics import DURATION_BOUNDS_NS, MILLISECOND_NS, SECOND_NS
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker, StoreFailed
 from tidelog.broker.partitions import Checkpoint
-from tidelog.broker.peers import PeerSend
+from tidelog.broker.peers import PeerClose, PeerSend
 from tidelog.broker.relocation import CopyRequest
 from tidelog.cluster.store import Store, StoreEvent, StoreReply, StoreRequest, Watch
 from tidelog.handlers.table import dispatch
@@ -100,6 +100,7 @@ class Server:
         self._buffered_size = 0
         self._sockets: list[socket.socket] = []
         self._locks: DirectoryLocks | None = None
+        self._is_store_open = False
         self._received: deque[StoreEvent] = deque()  # from the store, and not yet acted on
         self._submitted_ns: dict[int, int] = {}  # when what the store works on was asked, by ticket
         self._started_ms = monotonic_ms()
@@ -113,6 +114,13 @@ class Server:
     async def start(self) -> None:
         """Lock the directories, bind, load, open the logs, serve. Raises InvalidSetting or StartFailed."""
         self.loop = asyncio.get_running_loop()
+        try:
+            await self._start()
+        except BaseException:
+            await self._let_go()
+            raise
+
+    async def _start(self) -> None:
         self._jobs = Jobs(self, self.loop)
         self.probe = PageProbe(self._jobs.threads, self.loop.call_soon_threadsafe)
         descriptors = Descriptors(descriptor_share())
@@ -128,6 +136,7 @@ class Server:
         self.report.level = lambda: self.broker.logger_level
         self._peer_links = Peers(self, self.loop, self._frame_size_max)
         self._store = self._make_store(directories[0].path)
+        self._is_store_open = True
         self._serving = asyncio.get_running_loop().create_future()
         self.set_time()
         if watching is not None:
@@ -211,11 +220,22 @@ class Server:
         if clean:
             self.broker.stop(run_together)
             self._tell_events()
-        await self.loop.run_in_executor(None, self._store.close)
+        await self._let_go()
+        self.report.tell(info("stopped", after_ms=self.uptime_ms))
+
+    async def _let_go(self) -> None:
+        """Of everything that others could miss; also after a start that has failed."""
+        self.is_stopping = True
+        for sock in self._sockets:
+            sock.close()
+        if self._watcher is not None:
+            await self._watcher.close()
+        await self._jobs.stop()
+        if self._is_store_open:
+            await self.loop.run_in_executor(None, self._store.close)
         if self._locks is not None:
             self._locks.release()
         self.report.close()
-        self.report.tell(info("stopped", after_ms=self.uptime_ms))
 
     # Sockets.
 
@@ -358,6 +378,8 @@ class Server:
                     self._store.submit(effect)
                 elif isinstance(effect, PeerSend):
                     self._peer_links.send(effect)
+                elif isinstance(effect, PeerClose):
+                    self._peer_links.drop(effect)
                 elif isinstance(effect, Checkpoint):
                     self._jobs.write_checkpoint(effect)
                 elif isinstance(effect, CopyRequest):

@@ -1,0 +1,213 @@
+"""A leader's rules, one by one: when the high watermark moves, who is in sync, what stays pending (R3–R6)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.replication.leading import image_of
+from tidelog.cluster.image import BrokerEpoch, PartitionFacts
+from tidelog.replication.leader import UNKNOWN_OFFSET, Leadership
+
+LAG_MS = 1_000
+
+
+class Led:
+    """Broker 1 leads, with 2 and 3 as followers; its log ends at 100."""
+
+    def __init__(self, in_sync: tuple[int, ...] = (1, 2, 3), min_insync: int = 2) -> None:
+        self.image = image_of(1, 2, 3)
+        self.min_insync = min_insync
+        self.end_offset = 100
+        self.high_watermark = 0
+        self.now_ms = 0
+        members = dict.fromkeys(in_sync, 1)
+        facts = PartitionFacts(1, 5, list(in_sync), [1, 2, 3], 0, [], members)
+        self.leadership = Leadership(1, self.image, facts, 0, 0)
+
+    def fetch(self, node_id: int, offset: int, epoch: int = 1) -> None:
+        self.leadership.on_fetch(node_id, epoch, offset, self.end_offset, self.now_ms)
+
+    def committed(self) -> int:
+        return self.leadership.committed(self.end_offset, self.min_insync, is_waived=False)
+
+    def propose(self) -> PartitionFacts | None:
+        return self.leadership.propose(
+            self.now_ms, LAG_MS, self.min_insync, self.end_offset, self.high_watermark, is_waived=False
+        )
+
+    def confirm(self, facts: PartitionFacts) -> None:
+        self.leadership.on_facts(replace(facts, version=facts.version + 1), self.now_ms)
+
+    def restart(self, node_id: int, *, is_clean: bool) -> int:
+        """A broker registers again; the epoch it has now."""
+        known = self.image.broker_epochs[node_id]
+        epoch = known.epoch + 1
+        self.image.broker_epochs[node_id] = BrokerEpoch(epoch, known.trusted_since if is_clean else epoch)
+        self.image.brokers[node_id].epoch = epoch
+        return epoch
+
+
+def test_what_every_member_has_is_committed() -> None:
+    led = Led()
+    led.fetch(2, 70)
+    assert led.committed() == UNKNOWN_OFFSET  # of broker 3 nothing is known yet
+    led.fetch(3, 90)
+    assert led.committed() == 70
+
+
+def test_a_replica_that_is_not_in_sync_is_not_waited_for() -> None:
+    led = Led(in_sync=(1, 2))
+    led.fetch(2, 80)
+    led.fetch(3, 10)
+    assert led.committed() == 80
+
+
+def test_too_few_in_sync_commit_nothing() -> None:
+    led = Led(in_sync=(1,))
+    assert led.committed() == UNKNOWN_OFFSET
+    led.min_insync = 1
+    assert led.committed() == 100
+
+
+def test_a_pending_shrink_still_waits_for_who_leaves() -> None:
+    led = Led()
+    led.fetch(2, 100)
+    led.fetch(3, 10)
+    led.now_ms = LAG_MS + 1
+    led.fetch(2, 100)
+    proposed = led.propose()
+    assert proposed is not None and proposed.in_sync_replicas == [1, 2] and proposed.eligible == []
+    led.leadership.begin_change(proposed)
+    assert led.committed() == 10
+    led.confirm(proposed)
+    assert led.committed() == 100
+
+
+def test_a_pending_growth_waits_for_who_joins() -> None:
+    led = Led(in_sync=(1, 2))
+    led.fetch(2, 100)
+    led.high_watermark = led.committed()
+    led.fetch(3, 100)
+    proposed = led.propose()
+    assert proposed is not None and proposed.in_sync_replicas == [1, 2, 3]
+    assert list(led.leadership.joining(proposed)) == [3]
+    led.leadership.begin_change(proposed)
+    led.end_offset = 120
+    led.fetch(2, 120)
+    assert led.committed() == 100  # the store may have taken broker 3 in already, and 3 may be elected
+
+
+def test_only_one_change_is_pending_at_a_time_and_an_abandoned_one_is_proposed_again() -> None:
+    led = Led(in_sync=(1, 2))
+    led.fetch(2, 100)
+    led.fetch(3, 100)
+    proposed = led.propose()
+    assert proposed is not None
+    led.leadership.begin_change(proposed)
+    assert led.propose() is None
+    led.leadership.abandon()
+    assert led.propose() == proposed
+
+
+def test_who_leaves_below_the_minimum_stays_eligible_and_nothing_is_committed_until_that_is_undone() -> None:
+    led = Led(in_sync=(1, 2))
+    led.fetch(2, 100)
+    del led.image.brokers[2]
+    proposed = led.propose()
+    assert proposed is not None
+    assert (proposed.in_sync_replicas, proposed.eligible) == ([1], [2])
+    assert proposed.members == {1: 1, 2: 1}
+    led.leadership.begin_change(proposed)
+    led.confirm(proposed)
+    led.min_insync = 1  # somebody lowers it: what broker 2 lacks must not be committed while it may lead
+    assert led.committed() == UNKNOWN_OFFSET
+    cleared = led.propose()
+    assert cleared is not None and cleared.eligible == [] and cleared.in_sync_replicas == [1]
+    led.leadership.begin_change(cleared)
+    assert led.committed() == UNKNOWN_OFFSET
+    led.confirm(cleared)
+    assert led.committed() == 100
+
+
+def test_an_unclean_member_counts_for_nothing_until_it_is_taken_in_again() -> None:
+    led = Led(in_sync=(1, 2))
+    led.fetch(2, 100)
+    assert led.committed() == 100
+    epoch = led.restart(2, is_clean=False)
+    led.end_offset = 150
+    led.fetch(2, 150, epoch)
+    assert led.committed() == UNKNOWN_OFFSET
+    proposed = led.propose()
+    assert proposed is not None and proposed.members == {1: 1, 2: epoch}
+    led.leadership.begin_change(proposed)
+    assert led.committed() == UNKNOWN_OFFSET  # only one member would be counted by an election now
+    led.confirm(proposed)
+    assert led.committed() == 150
+
+
+def test_a_clean_restart_keeps_a_membership() -> None:
+    led = Led(in_sync=(1, 2))
+    epoch = led.restart(2, is_clean=True)
+    led.fetch(2, 60, epoch)
+    assert led.committed() == 60
+
+
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_a_fetch_under_another_epoch_than_the_registered_one_does_not_count(epoch: int) -> None:
+    led = Led(in_sync=(1, 2))
+    led.fetch(2, 100, epoch)
+    assert led.committed() == UNKNOWN_OFFSET
+
+
+def test_nobody_joins_who_lacks_what_is_committed_is_gone_or_is_stopping() -> None:
+    led = Led(in_sync=(1, 2))
+    led.fetch(2, 100)
+    led.high_watermark = 100
+    led.fetch(3, 99)
+    assert led.propose() is None
+    led.fetch(3, 100)
+    assert led.propose() is not None
+    led.image.brokers[3].is_stopping = True
+    assert led.propose() is None
+    del led.image.brokers[3]
+    assert led.propose() is None
+
+
+def test_a_follower_is_in_sync_as_long_as_it_keeps_up_with_what_it_was_shown() -> None:
+    """Behind at every fetch, because more has come meanwhile, but never by more than one of them."""
+    led = Led()
+    for step in range(10):
+        led.now_ms = step * LAG_MS // 2
+        led.fetch(2, led.end_offset)
+        led.fetch(3, led.end_offset)
+        led.end_offset += 50
+    assert led.propose() is None
+    led.now_ms += LAG_MS // 2
+    led.fetch(2, led.end_offset)
+    led.now_ms += LAG_MS // 2 + 1
+    proposed = led.propose()
+    assert proposed is not None and proposed.in_sync_replicas == [1, 2]
+
+
+def test_a_follower_that_has_everything_stays_however_long_ago_it_asked() -> None:
+    led = Led()
+    led.fetch(2, 100)
+    led.fetch(3, 100)
+    led.now_ms = 10 * LAG_MS
+    assert led.propose() is None
+
+
+def test_a_consumer_is_sent_to_the_follower_in_its_rack_that_has_what_it_asks_for() -> None:
+    led = Led()
+    for node_id, rack in ((1, "a"), (2, "b"), (3, "b")):
+        led.image.brokers[node_id].rack = rack
+    led.fetch(2, 50)
+    led.fetch(3, 60)
+    for progress in led.leadership.followers.values():
+        progress.start_offset = 0
+    assert led.leadership.preferred_for("b", 40) == 3
+    assert led.leadership.preferred_for("b", 70) is None
+    assert led.leadership.preferred_for("a", 40) is None
+    assert led.leadership.preferred_for("c", 40) is None
