@@ -16,7 +16,18 @@ from tidelog.cli.completion import PROGRAM
 def test_help_lists_every_command(offline: Tidelog, words: list[str]) -> None:
     shown = offline(*words)
     assert shown.exit_code == 0
-    commands = ["serve", "topic", "produce", "consume", "config", "broker", "log", "demo", "completion"]
+    commands = [
+        "serve",
+        "topic",
+        "produce",
+        "consume",
+        "config",
+        "broker",
+        "cluster",
+        "log",
+        "demo",
+        "completion",
+    ]
     places = [shown.out.index(f"│ {command} ") for command in commands]
     assert places == sorted(places)
 

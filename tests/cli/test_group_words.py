@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console
 
 from tests.cli.conftest import Tidelog
-from tidelog.cli.cluster import Node
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.group import partitions_text
 from tidelog.cli.group_file import read_offsets
 from tidelog.cli.group_lag_table import GroupLag, Row, fitted_picture
 from tidelog.cli.group_members import Group, Partition, classic_group
 from tidelog.cli.group_target import parse_duration, parse_time
+from tidelog.cli.nodes import Node
 
 NOW_MS = 1_800_000_000_000
 

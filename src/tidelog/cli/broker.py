@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 from kio.index import KioIndexError, load_request_schema
 
-from tidelog.cli.cluster import Cluster, Node, describe_cluster
 from tidelog.cli.connection import cluster_metadata, open_admin
 from tidelog.cli.failure import Failure
+from tidelog.cli.nodes import Cluster, Node, describe_cluster
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     BootstrapServer,

@@ -1,57 +1,170 @@
-"""The brokers of a cluster as one of them tells it: ids, addresses, racks, the controller."""
+"""`tidelog cluster describe | health | elect`: a cluster as a whole, and who leads in it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated, Any
 
-from tidelog.cli.failure import Failure
-from tidelog.cli.remote import Api, check, open_any
+import typer
 
-_BROKERS = 1  # the endpoints of brokers, not of controllers
+from tidelog.cli.cluster_elect import elect
+from tidelog.cli.cluster_health import find_problems, print_problems
+from tidelog.cli.cluster_partitions import Partition, Picture, take_picture
+from tidelog.cli.nodes import Node
+from tidelog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    BootstrapServer,
+    TableFormat,
+    TableOrJson,
+    examples,
+)
+from tidelog.cli.screen import print_json, print_table
 
+app = typer.Typer(help="See a cluster as a whole, find what is wrong with it, elect leaders.")
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    id: int
-    host: str
-    port: int
-    rack: str | None
-    is_fenced: bool
-
-    @property
-    def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    id: str
-    controller_id: int
-    nodes: tuple[Node, ...]
-
-    def node(self, node_id: int) -> Node:
-        for node in self.nodes:
-            if node.id == node_id:
-                return node
-        known = ", ".join(str(node.id) for node in self.nodes)
-        raise Failure(f"broker {node_id} is not in the cluster; its brokers are: {known}")
+UNHEALTHY = 1
 
 
-def describe_cluster(bootstrap_server: str) -> Cluster:
-    with open_any(bootstrap_server) as broker:
-        answer = broker.ask(
-            Api.DESCRIBE_CLUSTER,
-            include_cluster_authorized_operations=False,
-            endpoint_type=_BROKERS,
-            include_fenced_brokers=True,
-        )
-    check("the cluster", answer.error_code, answer.error_message)
-    nodes = [
-        Node(found.broker_id, found.host, found.port, found.rack, getattr(found, "is_fenced", False))
-        for found in answer.brokers
-    ]
-    return Cluster(answer.cluster_id, answer.controller_id, tuple(sorted(nodes, key=lambda node: node.id)))
+@app.command(epilog=examples("tidelog cluster describe", "tidelog cluster describe --verbose --format json"))
+def describe(
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With every partition.")] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    format: TableOrJson = TableFormat.TABLE,
+) -> None:
+    """Show the brokers, what each leads and holds, and the partitions that lack something."""
+    picture = take_picture(bootstrap_server)
+    if format is TableFormat.JSON:
+        print_json(_json(picture, verbose))
+    else:
+        _print(picture, verbose)
 
 
-def address_of(bootstrap_server: str, node_id: int) -> str:
-    return describe_cluster(bootstrap_server).node(node_id).address
+@app.command(epilog=examples("tidelog cluster health || echo 'somebody should look'"))
+def health(
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, format: TableOrJson = TableFormat.TABLE
+) -> None:
+    """Say in one line that all is well; or what is not, what it means and what to do, with exit code 1."""
+    picture = take_picture(bootstrap_server)
+    problems = find_problems(picture)
+    if format is TableFormat.JSON:
+        facts = {"cluster_id": picture.cluster.id, "is_healthy": not problems}
+        print_json(facts | {"problems": [problem.facts() for problem in problems]})
+    elif problems:
+        print_problems(picture, problems)
+    else:
+        print(f"cluster {picture.cluster.id} is healthy: {_counts(picture)}, all led and in sync")
+    if problems:
+        raise typer.Exit(UNHEALTHY)
+
+
+app.command(
+    epilog=examples(
+        "tidelog cluster elect --preferred",
+        "tidelog cluster elect --preferred --topic orders --partition 0",
+        "tidelog cluster elect --unclean --topic orders --partition 0",
+    )
+)(elect)
+
+
+def _counts(picture: Picture) -> str:
+    topics = len({partition.topic for partition in picture.partitions})
+    return f"{_count(len(picture.live), 'broker')}, {_count(topics, 'topic')}, " + _count(
+        len(picture.partitions), "partition"
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _lacking(picture: Picture) -> dict[str, tuple[Partition, ...]]:
+    return {
+        "offline": picture.where(lambda partition: partition.is_offline),
+        "under_min_in_sync": picture.where(lambda partition: partition.is_under_min_in_sync),
+        "under_replicated": picture.where(lambda partition: partition.is_under_replicated),
+    }
+
+
+def _broker(picture: Picture, node: Node) -> dict[str, Any]:
+    held = picture.on(node.id)
+    return {
+        "id": node.id,
+        "host": node.host,
+        "port": node.port,
+        "rack": node.rack,
+        "is_controller": node.id == picture.cluster.controller_id,
+        "is_fenced": node.is_fenced,
+        "leaders": sum(partition.leader == node.id for partition in held),
+        "replicas": len(held),
+        "in_sync_replicas": sum(node.id in partition.in_sync for partition in held),
+    }
+
+
+def _json(picture: Picture, verbose: bool) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "cluster_id": picture.cluster.id,
+        "controller_id": picture.cluster.controller_id,
+        "brokers": [_broker(picture, node) for node in picture.cluster.nodes],
+        "topics": len({partition.topic for partition in picture.partitions}),
+        "partition_count": len(picture.partitions),
+    }
+    for kind, partitions in _lacking(picture).items():
+        facts[kind] = [{"topic": found.topic, "partition": found.number} for found in partitions]
+    if verbose:
+        facts["partitions"] = [_partition(partition) for partition in picture.partitions]
+    return facts
+
+
+def _partition(partition: Partition) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "partition": partition.number,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "in_sync_replicas": list(partition.in_sync),
+        "eligible_leader_replicas": None if partition.eligible is None else list(partition.eligible),
+        "min_in_sync_replicas": partition.min_in_sync,
+    }
+
+
+def _print(picture: Picture, verbose: bool) -> None:
+    cluster = picture.cluster
+    controller = "none" if cluster.controller_id < 0 else f"broker {cluster.controller_id}"
+    lacking = _lacking(picture)
+    print(f"cluster {cluster.id}: {_counts(picture)}; controller: {controller}")
+    print("; ".join(f"{kind.replace('_', ' ')}: {len(found)}" for kind, found in lacking.items()))
+    columns = ["broker", "address", "rack", "leaders", "replicas", "in sync", ""]
+    print_table(columns, [_row(picture, node) for node in cluster.nodes])
+    shown = picture.partitions if verbose else sorted({part for found in lacking.values() for part in found})
+    if shown:
+        columns = ["topic", "partition", "leader", "epoch", "replicas", "in sync", "eligible", ""]
+        print_table(columns, map(_partition_row, shown))
+
+
+def _row(picture: Picture, node: Node) -> tuple[object, ...]:
+    found = _broker(picture, node)
+    roles = ["controller"] * found["is_controller"] + ["fenced"] * node.is_fenced
+    counts = found["leaders"], found["replicas"], found["in_sync_replicas"]
+    return node.id, node.address, node.rack or "", *counts, ", ".join(roles)
+
+
+def _partition_row(partition: Partition) -> tuple[object, ...]:
+    words = (
+        "offline" if partition.is_offline else "",
+        "under min in sync" if partition.is_under_min_in_sync and not partition.is_offline else "",
+        "under replicated" if partition.is_under_replicated else "",
+    )
+    return (
+        partition.topic,
+        partition.number,
+        "none" if partition.is_offline else partition.leader,
+        partition.leader_epoch,
+        _ids(partition.replicas),
+        _ids(partition.in_sync),
+        _ids(partition.eligible or ()),
+        ", ".join(filter(None, words)),
+    )
+
+
+def _ids(ids: tuple[int, ...]) -> str:
+    return ", ".join(map(str, ids))

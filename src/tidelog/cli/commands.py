@@ -15,7 +15,7 @@ import typer
 from confluent_kafka import KafkaException
 from typer.core import TyperGroup
 
-from tidelog.cli import broker, config, demo, group, log, pipeline, topic
+from tidelog.cli import broker, cluster, config, demo, group, log, pipeline, topic
 from tidelog.cli.completion import COMPLETE_VARIABLE, PROGRAM, completion, init_completion
 from tidelog.cli.consume import consume
 from tidelog.cli.failure import BadWord, Failure, report
@@ -32,6 +32,7 @@ _ORDER = (
     "group",
     "config",
     "broker",
+    "cluster",
     "log",
     "pipeline",
     "demo",
@@ -67,6 +68,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(config.app, name="config")
 app.add_typer(broker.app, name="broker")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(log.app, name="log")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(demo.app, name="demo")

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from tidelog.cli.cluster import Node, describe_cluster
 from tidelog.cli.failure import Failure
 from tidelog.cli.group_members import CONSUMER, Group, Partition, classic_group, consumer_group
+from tidelog.cli.nodes import Node, describe_cluster
 from tidelog.cli.remote import Api, RemoteBroker, check, open_any
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make

@@ -11,7 +11,7 @@ from kio.schema.consumer_protocol_subscription.v0.data import ConsumerProtocolSu
 from kio.serial import entity_reader
 from kio.serial.errors import SerialError
 
-from tidelog.cli.cluster import Node
+from tidelog.cli.nodes import Node
 
 CONSUMER = "consumer"
 _VERSION_SIZE = 2  # stands before what members tell each other; the fields of version 0 begin all others

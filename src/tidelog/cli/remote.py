@@ -1,8 +1,8 @@
 """A broker at the other end of a socket, asked with plain messages.
 
 For what confluent-kafka's AdminClient has no call for: types and documentation of settings, settings of
-client-metrics and groups, log directories, finalized features, many groups at once. Everything else goes
-through librdkafka.
+client-metrics and groups, log directories, finalized features, many groups at once, eligible leader
+replicas. Everything else goes through librdkafka.
 
 **Invariant:** a request is in the newest version that both sides know; a broker that does not answer is
 named once, by its address.
@@ -44,6 +44,7 @@ _WRONG_WORDS = (
 class Api(IntEnum):
     """The calls that are made here, by their keys in the protocol."""
 
+    METADATA = 3
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
     DESCRIBE_GROUPS = 15
@@ -51,11 +52,13 @@ class Api(IntEnum):
     API_VERSIONS = 18
     DESCRIBE_CONFIGS = 32
     DESCRIBE_LOG_DIRS = 35
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
 
 
 _NEWEST_ASKED = {Api.OFFSET_FETCH: 9}  # 10 names topics by their ids alone

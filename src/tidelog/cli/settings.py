@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from tidelog.cli.cluster import address_of
 from tidelog.cli.failure import BadWord, Failure
+from tidelog.cli.nodes import address_of
 from tidelog.cli.remote import Api, RemoteBroker, check, open_any
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
