@@ -336,9 +336,11 @@ class Partitions:
         ]
 
     def remove_expired(self, partition: Partition, now_ms: int) -> list[str]:
-        if partition.role is not Role.LEADER:
-            return []  # a follower's log starts where its leader's does
-        return remove_expired(partition.log, partition.high_watermark, now_ms, partition.is_internal)
+        if not partition.is_open:
+            return []
+        # What has expired its leader decides: a follower's log starts where the leader's does.
+        is_bound = partition.is_internal or partition.role is Role.FOLLOWER
+        return remove_expired(partition.log, partition.high_watermark, now_ms, is_bound)
 
     def expire_producers(self, now_ms: int) -> None:
         for partition in self.all():

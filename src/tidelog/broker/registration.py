@@ -38,7 +38,8 @@ class Registration:
         self._broker = broker
         self._facts = BrokerFacts(broker.node_id, "", 0, broker.settings.text("broker.rack"), 0)
         self._was_clean = False
-        self._are_logs_open = False
+        self.are_logs_open = False
+        self.has_registered = False  # at least once: from then on it is known what may be led
         self.is_registered = False
         self.is_stopping = False
 
@@ -54,7 +55,7 @@ class Registration:
         """The store has given this broker up. It goes on serving; nobody can join an ISR or be elected by
         what it was, and it comes back under a new epoch. It has lost nothing."""
         broker = self._broker
-        if not self._are_logs_open or self.is_stopping:
+        if not self.are_logs_open or self.is_stopping:
             return
         self.is_registered = False
         broker.control.resign()
@@ -79,7 +80,7 @@ class Registration:
             return
         changed = broker.image.load(outcome.nodes)
         broker.following.note_tree(outcome.nodes)
-        if self._are_logs_open:
+        if self.are_logs_open:
             broker.follow(changed)
             self._register()
             return
@@ -108,7 +109,7 @@ class Registration:
         self._facts.directory = partitions.directories[0].directory_id
         broker.topics.open_known()
         broker.checkpoints.forget(partitions.unknown_names())
-        self._are_logs_open = True
+        self.are_logs_open = True
         broker.events.append(
             info(
                 "logs opened",
@@ -186,7 +187,7 @@ class Registration:
 
     def _serve(self) -> None:
         broker = self._broker
-        self.is_registered = True
+        self.is_registered = self.has_registered = True
         broker.topics.assign_all()
         broker.replicas.note_brokers()
         broker.control.note_change()

@@ -294,6 +294,7 @@ class Replicas:
                 self._to_look[partition] = None
 
     def note_settings(self, partition: Partition) -> None:
+        self._hold_unflushed(partition)
         if partition.leadership is not None and partition.leadership.followers:
             self._to_look[partition] = None
 

@@ -173,7 +173,7 @@ class Topics:
     def _assign(self, topic: TopicFacts) -> None:
         """Let the partitions that are open here have their roles."""
         broker = self._broker
-        if not broker.is_registered:
+        if not broker.registration.has_registered:
             return
         for partition in broker.partitions.of(topic.topic_id) or ():
             if partition is None or partition.index not in topic.partitions:
