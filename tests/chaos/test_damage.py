@@ -1,18 +1,20 @@
 """A broker that starts on a damaged directory serves everything before the damage, and goes on (L9).
 
 The log's own damage costs what lies behind it, to the batch. Damage to what can be computed again from
-the log (indexes, snapshots, checkpoints) costs nothing.
+the log (indexes, snapshots, checkpoints) costs nothing. A broker starts on many damages at once: each has a
+partition of its own, or a log directory where the damaged files are a directory's.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from tests.chaos.files import Batch, active_segment, batches_of, segments
 from tests.chaos.reading import ANSWER_TIMEOUT_S, open_reader, read_all
@@ -20,12 +22,12 @@ from tests.chaos.workload import IDEMPOTENT, QUICK, content, create_topic
 from tests.compat.client import eventually
 from tidelog.testing.process import BrokerProcess
 
-RECORDS = 3_000
+RECORDS = 1_500  # in each partition: three segments and more
 SMALL_BATCHES = IDEMPOTENT | {"batch.num.messages": 20}
 SETTINGS = {"log.segment.bytes": str(64 * 1024), "log.index.interval.bytes": "1024"}
 TOPIC = "damaged"
 STEP_MS = 10  # between the timestamps of two records
-SEEK_COUNT = 12
+SEEK_COUNT = 4
 FIRST_TIMESTAMP = time.time_ns() // 1_000_000 - 3_600_000
 
 LogDamage = Callable[[bytearray, list[Batch]], int]
@@ -118,23 +120,24 @@ LOG_DAMAGES: list[LogDamage] = [
 ]
 
 
-@pytest.mark.parametrize("damage", LOG_DAMAGES, ids=lambda damage: damage.__name__)
-def test_a_damaged_log_is_served_up_to_the_damage(tmp_path: Path, damage: LogDamage) -> None:
+def test_a_damaged_log_is_served_up_to_the_damage(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, SETTINGS) as broker:
-        create_topic(broker.bootstrap_servers, TOPIC, 1)
-        Series(broker.bootstrap_servers).write(RECORDS)
+        begin(broker, len(LOG_DAMAGES))
         broker.kill()
-        segment = active_segment(tmp_path / "data" / f"{TOPIC}-0")
-        data = bytearray(segment.read_bytes())
-        survivors = damage(data, batches_of(segment))
-        segment.write_bytes(data)
+        survivors = []
+        for partition, damage in enumerate(LOG_DAMAGES):
+            segment = active_segment(tmp_path / "data" / f"{TOPIC}-{partition}")
+            data = bytearray(segment.read_bytes())
+            survivors.append(damage(data, batches_of(segment)))
+            segment.write_bytes(data)
         broker.start()
-        assert_holds(broker.bootstrap_servers, survivors)
+        assert_holds(broker.bootstrap_servers, survivors, [damage.__name__ for damage in LOG_DAMAGES])
         # A producer that was told of what is now cut off is another matter: this one begins anew.
         Series(broker.bootstrap_servers, survivors).write(100)
         broker.kill()
         broker.start()
-        assert_holds(broker.bootstrap_servers, survivors + 100)
+        more = [count + 100 for count in survivors]
+        assert_holds(broker.bootstrap_servers, more, [damage.__name__ for damage in LOG_DAMAGES])
 
 
 def remove(path: Path) -> None:
@@ -169,87 +172,110 @@ DIRECTORY_FILES = [
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-@pytest.mark.parametrize("damage", FILE_DAMAGES, ids=lambda damage: damage.__name__)
-@pytest.mark.parametrize("suffix", PARTITION_FILES)
-def test_damage_beside_the_log_costs_nothing(
-    tmp_path: Path, suffix: str, damage: FileDamage, end: str
-) -> None:
+def test_damage_beside_the_log_costs_nothing(tmp_path: Path, end: str) -> None:
+    cases = list(itertools.product(PARTITION_FILES, FILE_DAMAGES))
+    names = [f"{damage.__name__} {suffix}" for suffix, damage in cases]
     with BrokerProcess(tmp_path, SETTINGS) as broker:
-        series = begin(broker)
+        series = begin(broker, len(cases))
         broker.kill() if end == "kill" else broker.stop()
-        targets = segments(tmp_path / "data" / f"{TOPIC}-0", suffix)
-        assert targets, f"no {suffix} to damage"
-        for target in targets:
-            damage(target)
+        for partition, (suffix, damage) in enumerate(cases):
+            targets = segments(tmp_path / "data" / f"{TOPIC}-{partition}", suffix)
+            assert targets, f"no {suffix} to damage"
+            for target in targets:
+                damage(target)
         broker.start()
-        assert_holds(broker.bootstrap_servers, RECORDS)
-        series.write(100)  # the same producer: its sequence must still be known
-        assert_holds(broker.bootstrap_servers, RECORDS + 100)
+        goes_on(broker, series, names)
 
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
-@pytest.mark.parametrize("damage", FILE_DAMAGES, ids=lambda damage: damage.__name__)
-def test_damaged_checkpoints_cost_nothing(tmp_path: Path, damage: FileDamage, end: str) -> None:
-    settings = SETTINGS | {"log.flush.offset.checkpoint.interval.ms": "50"}
+def test_damaged_checkpoints_cost_nothing(tmp_path: Path, end: str) -> None:
+    folders = [tmp_path / damage.__name__ for damage in FILE_DAMAGES]
+    settings = SETTINGS | {
+        "log.dirs": ",".join(map(str, folders)),
+        "log.flush.offset.checkpoint.interval.ms": "50",
+    }
     with BrokerProcess(tmp_path, settings) as broker:
-        series = begin(broker)
-        files = [tmp_path / "data" / name for name in DIRECTORY_FILES]
-        eventually(lambda: any(file.exists() for file in files), "a checkpoint is written")
+        series = begin(broker, len(folders))
+        eventually(lambda: all(checkpoints(folder) for folder in folders), "checkpoints are written")
         broker.kill() if end == "kill" else broker.stop()
-        targets = [file for file in files if file.exists()]
-        for target in targets:
-            damage(target)
+        names = []
+        for folder, damage in zip(folders, FILE_DAMAGES, strict=True):
+            (held,) = folder.glob(f"{TOPIC}-*")
+            names.append((held.name, damage.__name__))
+            for target in checkpoints(folder):
+                damage(target)
         broker.start()
-        assert_holds(broker.bootstrap_servers, RECORDS)
-        series.write(100)  # the same producer: its sequence must still be known
-        assert_holds(broker.bootstrap_servers, RECORDS + 100)
+        goes_on(broker, series, [name for _, name in sorted(names)])
 
 
-def begin(broker: BrokerProcess) -> Series:
-    create_topic(broker.bootstrap_servers, TOPIC, 1)
-    series = Series(broker.bootstrap_servers)
+def checkpoints(folder: Path) -> list[Path]:
+    return [folder / name for name in DIRECTORY_FILES if (folder / name).exists()]
+
+
+def begin(broker: BrokerProcess, partitions: int) -> Series:
+    create_topic(broker.bootstrap_servers, TOPIC, partitions)
+    series = Series(broker.bootstrap_servers, [0] * partitions)
     series.write(RECORDS)
     return series
+
+
+def goes_on(broker: BrokerProcess, series: Series, names: list[str]) -> None:
+    """Everything is there, and the same producer goes on: its sequences must still be known."""
+    assert_holds(broker.bootstrap_servers, [RECORDS] * len(names), names)
+    series.write(100)
+    assert_holds(broker.bootstrap_servers, [RECORDS + 100] * len(names), names)
 
 
 class Series:
     """One idempotent producer that writes numbered records, each at the offset of its number."""
 
-    def __init__(self, bootstrap_servers: str, first: int = 0) -> None:
-        self._next = first
+    def __init__(self, bootstrap_servers: str, firsts: list[int]) -> None:
+        self._next = list(firsts)
         self._wrong: list[str] = []
         common = {"bootstrap.servers": bootstrap_servers, "log_level": 0, "linger.ms": 1}
         self._producer = Producer(common | QUICK | SMALL_BATCHES)
 
     def write(self, count: int) -> None:
-        for number in range(self._next, self._next + count):
-            value = content("w", 0, number)
-            when = FIRST_TIMESTAMP + number * STEP_MS
-            self._producer.produce(TOPIC, value, partition=0, timestamp=when, on_delivery=self._on_delivery)
+        """So many to each partition."""
+        for partition, first in enumerate(self._next):
+            for number in range(first, first + count):
+                self._produce(partition, number)
+            self._producer.poll(0)
         assert self._producer.flush(30) == 0, "not everything was answered"
         assert self._wrong == []
-        self._next += count
+        self._next = [first + count for first in self._next]
+
+    def _produce(self, partition: int, number: int) -> None:
+        value, when = content("w", partition, number), FIRST_TIMESTAMP + number * STEP_MS
+        self._producer.produce(
+            TOPIC, value, partition=partition, timestamp=when, on_delivery=self._on_delivery
+        )
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._wrong.append(str(error))
-        elif message.value() != content("w", 0, message.offset() or 0):
+            self._wrong.append(f"{message.partition()}: {error}")
+        elif message.value() != content("w", message.partition() or 0, message.offset() or 0):
             self._wrong.append(f"{(message.value() or b'')[:20]!r} got offset {message.offset()}")
 
 
-def assert_holds(bootstrap_servers: str, count: int) -> None:
-    """The first `count` records and no more, in sequence and by look-up."""
-    held = [(message.offset(), message.value()) for message in read_all(bootstrap_servers, TOPIC, 0)]
-    assert held == [(number, content("w", 0, number)) for number in range(count)]
-    chance = random.Random(count)
+def assert_holds(bootstrap_servers: str, counts: list[int], names: list[str]) -> None:
+    """Of each partition its first records and no more, in sequence and by look-up."""
     reader = open_reader(bootstrap_servers)
     try:
-        for number in [chance.randrange(count) for _ in range(SEEK_COUNT)]:
-            wanted = TopicPartition(TOPIC, 0, FIRST_TIMESTAMP + number * STEP_MS)
-            (found,) = reader.offsets_for_times([wanted], timeout=ANSWER_TIMEOUT_S)
-            assert found.offset == number, "a look-up by timestamp missed"
-            reader.assign([TopicPartition(TOPIC, 0, number)])
-            message = reader.poll(ANSWER_TIMEOUT_S)
-            assert message is not None and message.offset() == number, "a look-up by offset missed"
+        for partition, (count, name) in enumerate(zip(counts, names, strict=True)):
+            held = [(one.offset(), one.value()) for one in read_all(bootstrap_servers, TOPIC, partition)]
+            assert held == [(number, content("w", partition, number)) for number in range(count)], name
+            check_look_ups(reader, partition, count, name)
     finally:
         reader.close()
+
+
+def check_look_ups(reader: Consumer, partition: int, count: int, name: str) -> None:
+    chance = random.Random(count)
+    for number in [chance.randrange(count) for _ in range(SEEK_COUNT)]:
+        wanted = TopicPartition(TOPIC, partition, FIRST_TIMESTAMP + number * STEP_MS)
+        (found,) = reader.offsets_for_times([wanted], timeout=ANSWER_TIMEOUT_S)
+        assert found.offset == number, f"{name}: a look-up by timestamp missed"
+        reader.assign([TopicPartition(TOPIC, partition, number)])
+        message = reader.poll(ANSWER_TIMEOUT_S)
+        assert message is not None and message.offset() == number, f"{name}: a look-up by offset missed"
