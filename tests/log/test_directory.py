@@ -84,3 +84,22 @@ def test_the_name_of_a_deleted_folder_fits_the_file_system() -> None:
     short = deleted_folder_name("t", 3, bytes(16))
     assert short == f"t-3.{'0' * 32}-delete"
     assert len(deleted_folder_name("x" * 249, 99_999, bytes(16))) == 255
+
+
+def test_a_kill_loses_nothing_while_the_machine_runs_on(tmp_path: Path) -> None:
+    LogDirectory(DiskDirectory(str(tmp_path))).mark_running("boot-1", 7)
+    again = LogDirectory(DiskDirectory(str(tmp_path)))
+    again.peek_clean()
+    assert again.has_kept_all("boot-1", 7)
+    assert not again.has_kept_all("boot-2", 7)  # the machine was started since
+    assert not again.has_kept_all("boot-1", 8)  # another one has run under this id since
+    assert not again.has_kept_all("", 7)
+
+
+def test_after_a_failed_write_nothing_is_sure(tmp_path: Path) -> None:
+    directory = LogDirectory(DiskDirectory(str(tmp_path)))
+    directory.mark_running("boot-1", 7)
+    directory.fail("Input/output error")
+    again = LogDirectory(DiskDirectory(str(tmp_path)))
+    again.peek_clean()
+    assert not again.has_kept_all("boot-1", 7)

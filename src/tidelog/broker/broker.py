@@ -78,11 +78,13 @@ class Broker:
         directories: Sequence[LogDirectory],
         entropy: Callable[[int], bytes],
         is_sharing: bool = False,
+        boot_id: str = "",
     ) -> None:
         self.settings = settings
         self.node_id = settings.number("node.id")
         self.entropy = entropy
         self.is_sharing = is_sharing  # the store, with other brokers
+        self.boot_id = boot_id  # of the machine: another one when what was not flushed may be gone
         self.now_ms = 0
         self.uptime_ms = 0
         self.image = Image()
@@ -324,7 +326,7 @@ class Broker:
             self.events.append(error("file not opened", directory=directory.path, reason=reason))
             return
         if directory.failure is None:
-            directory.failure = str(failure)
+            directory.fail(str(failure))
             self.events.append(error("directory offline", directory=directory.path, reason=str(failure)))
         self.relocation.cancel_touching(directory)
         for partition in self.partitions.in_directory(directory):

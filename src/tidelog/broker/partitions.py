@@ -113,13 +113,16 @@ class Partitions:
     def has_failed(self) -> bool:
         return all(directory.failure is not None for directory in self.directories)
 
-    def claim_directories(self, cluster_id: str, entropy: Callable[[int], bytes]) -> tuple[bool, int]:
-        """Check that the directories are ours; whether all of them were closed cleanly, and by a broker of
-        which epoch."""
+    def claim_directories(self, cluster_id: str, entropy: Callable[[int], bytes]) -> bool:
+        """Check that the directories are ours; whether all of them were closed cleanly."""
         clean = [directory.peek_clean() for directory in self.directories]
         for directory in self.directories:
             directory.open(cluster_id, self._node_id, encode_id(entropy(16)))
-        return all(clean), min(directory.clean_epoch for directory in self.directories)
+        return all(clean)
+
+    def have_kept_all(self, boot_id: str, broker_epoch: int) -> bool:
+        """Whether the broker of that epoch has lost nothing since."""
+        return all(directory.has_kept_all(boot_id, broker_epoch) for directory in self.directories)
 
     def open_topic(self, topic: TopicFacts, now_ms: int, is_new: bool) -> list[DirectoryFailed]:
         """Open or make the logs of a topic's partitions that are not open. One that cannot be opened is

@@ -8,8 +8,8 @@ ended.
 | open the logs       | a directory may be offline; the broker starts without it                            |
 | register            | the epoch was raised meanwhile, or nobody knows: read again                         |
 
-**Invariant:** logs are open before the broker is registered: who is elected can lead at once. After an
-unclean stop it is trusted from its new epoch on only.
+**Invariant:** logs are open before the broker is registered: who is elected can lead at once. If it
+may have lost something since its last epoch, it is trusted from its new one on only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Registration:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._facts = BrokerFacts(broker.node_id, "", 0, broker.settings.text("broker.rack"), 0)
-        self._was_clean = False
+        self._is_trusted = False
         self.are_logs_open = False
         self.has_registered = False  # at least once: from then on it is known what may be led
         self.is_registered = False
@@ -104,8 +104,8 @@ class Registration:
         broker = self._broker
         last = broker.image.broker_epochs.get(broker.node_id)
         partitions = broker.partitions
-        is_clean, clean_epoch = partitions.claim_directories(broker.image.cluster_id, broker.entropy)
-        self._was_clean = is_clean and last is not None and clean_epoch == last.epoch
+        is_clean = partitions.claim_directories(broker.image.cluster_id, broker.entropy)
+        self._is_trusted = last is not None and partitions.have_kept_all(broker.boot_id, last.epoch)
         self._facts.directory = partitions.directories[0].directory_id
         broker.topics.open_known()
         broker.checkpoints.forget(partitions.unknown_names())
@@ -131,7 +131,7 @@ class Registration:
                 "give this one another node.id, or stop that one"
             )
         facts = replace(self._facts)
-        operations = controller.decide_registration(broker.image, facts, self._was_clean)
+        operations = controller.decide_registration(broker.image, facts, self._is_trusted)
         operations += broker.control.candidacy()
 
         def on_outcome(outcome: Outcome) -> None:
@@ -145,9 +145,15 @@ class Registration:
 
     def _on_registered(self, operations: list[Operation]) -> None:
         broker = self._broker
-        self._was_clean = True  # from here on, until the process ends
+        self._is_trusted = True  # from here on, until the process ends
         broker.replicas.use_broker_epoch(self.epoch)
         broker.control.accept(operations)
+        for directory in broker.partitions.directories:
+            try:
+                if directory.failure is None:
+                    directory.mark_running(broker.boot_id, self.epoch)
+            except OSError as failure:
+                broker.fail_directory(directory, failure)
         self._renew(self._unrenewed())
 
     def _unrenewed(self) -> list[Operation]:

@@ -7,6 +7,7 @@ is acknowledged, nothing is tried again (L10).
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 from tidelog.base.files import Directory
 from tidelog.log.checkpoint import (
@@ -20,6 +21,7 @@ from tidelog.log.checkpoint import (
 
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RUNNING = ".tidelog-running"
 PARTITION_METADATA = "partition.metadata"
 DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
@@ -37,11 +39,18 @@ class LogDirectory:
         self.failure: str | None = None
         self.was_clean = False
         self.clean_epoch = -1  # of the broker when it was stopped cleanly
+        self._last_run: tuple[str, int] = ("", -1)  # under which boot of the machine, and as which epoch
         self.directory_id = ""
         self.recovery_points: Offsets = {}
         self.start_offsets: Offsets = {}
         self.high_watermarks: Offsets = {}
         self.partition_count = 0
+
+    def fail(self, reason: str) -> None:
+        """After a failed write the kernel may have dropped what it was told before."""
+        self.failure = reason
+        with suppress(OSError):
+            self.directory.remove(RUNNING)
 
     @property
     def offsets(self) -> tuple[Offsets, Offsets, Offsets]:
@@ -64,11 +73,21 @@ class LogDirectory:
         is_new = not self.directory.exists(META_PROPERTIES)
         content = self.directory.read_whole(CLEAN_SHUTDOWN)
         self.was_clean = is_new or content is not None
-        try:
-            self.clean_epoch = int(json.loads(content or b"{}").get("brokerEpoch", -1))
-        except (ValueError, TypeError, AttributeError):
-            self.clean_epoch = -1  # not a sign that this program has left
+        self.clean_epoch = int(_number_of(content, "brokerEpoch"))
+        running = self.directory.read_whole(RUNNING)
+        self._last_run = (str(_field_of(running, "boot") or ""), _number_of(running, "brokerEpoch"))
         return self.was_clean
+
+    def has_kept_all(self, boot_id: str, broker_epoch: int) -> bool:
+        """Whether nothing is gone that the broker of that epoch had written: it was stopped cleanly, or
+        killed while the machine ran on, which keeps what it was told to write."""
+        was_killed = boot_id != "" and self._last_run == (boot_id, broker_epoch)
+        return was_killed or self.clean_epoch == broker_epoch
+
+    def mark_running(self, boot_id: str, broker_epoch: int) -> None:
+        """Not made durable: it counts only as long as the machine runs on."""
+        content = json.dumps({"boot": boot_id, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        self.directory.replace_whole(RUNNING, content.encode(), durable=False)
 
     def _check_owner(self, cluster_id: str, node_id: int, directory_id: str) -> None:
         content = self.directory.read_whole(META_PROPERTIES)
@@ -110,6 +129,18 @@ class LogDirectory:
         """The last act of a clean stop."""
         content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         self.directory.replace_whole(CLEAN_SHUTDOWN, content.encode())
+
+
+def _field_of(content: bytes | None, name: str) -> object:
+    try:
+        return json.loads(content or b"{}").get(name)
+    except (ValueError, AttributeError):
+        return None  # not what this program writes
+
+
+def _number_of(content: bytes | None, name: str) -> int:
+    found = _field_of(content, name)
+    return found if isinstance(found, int) else -1
 
 
 def parse_properties(text: str) -> dict[str, str]:

@@ -45,3 +45,12 @@ def open_file_count() -> int | None:
 def descriptor_share() -> int:
     """How many descriptors connections may have, and as many again the files of the log."""
     return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - OPEN_FILES_RESERVED, 0) // 2
+
+
+def read_boot_id() -> str:
+    """What tells this run of the machine from all others; empty where that is not known."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

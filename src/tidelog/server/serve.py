@@ -48,7 +48,7 @@ from tidelog.server.locks import DirectoryLocks, StartFailed
 from tidelog.server.pages import PageProbe
 from tidelog.server.peers import Peers
 from tidelog.server.probe import Probe
-from tidelog.server.process import descriptor_share
+from tidelog.server.process import descriptor_share, read_boot_id
 from tidelog.server.report import Report, start_events
 from tidelog.server.stores.embedded import EmbeddedStore
 from tidelog.server.transport import Transport
@@ -132,7 +132,9 @@ class Server:
         self.host, self.port = told.host, told.port
         for event in start_events(self.settings, self._listeners, [each.path for each in directories]):
             self.report.tell(event)
-        self.broker = Broker(self.settings, directories, os.urandom, self._open_store is not None)
+        self.broker = Broker(
+            self.settings, directories, os.urandom, self._open_store is not None, read_boot_id()
+        )
         self.report.level = lambda: self.broker.logger_level
         self._peer_links = Peers(self, self.loop, self._frame_size_max)
         self._store = self._make_store(directories[0].path)
