@@ -402,7 +402,7 @@ class Broker:
         self.is_serving = False
         for directory in self.partitions.directories:
             try:
-                if directory.failure is None:
+                if directory.failure is None and self.registration.are_logs_open:
                     self.partitions.close_directory(directory, self.broker_epoch, run_jobs)
             except OSError as error:
                 self.fail_directory(directory, error)

@@ -274,6 +274,9 @@ class Partition:
         self.append_count += 1
         self.record_count += record_count
         self.appended_size += size
+        self._note_grown(record_count, has_rolled)
+
+    def _note_grown(self, record_count: int, has_rolled: bool) -> None:
         self._unflushed_count += record_count
         if self._unflushed_count >= self.log.settings.flush_messages or has_rolled:
             self.is_flush_wanted = True
@@ -309,7 +312,7 @@ class Partition:
                 append_replica(log, records, now_ms)
         finally:
             if log.end_offset != before:
-                self._note_appended(log.end_offset - before, len(records), len(log.segments) != segment_count)
+                self._note_grown(log.end_offset - before, len(log.segments) != segment_count)
         if start_offset > log.start_offset:
             log.advance_start(min(start_offset, log.end_offset))
         known = max(min(high_watermark, log.end_offset), log.start_offset)
