@@ -166,7 +166,7 @@ class Coordinators:
         replica_count = min(settings.number("offsets.topic.replication.factor"), len(racks))
         count = settings.number("offsets.topic.num.partitions")
         assignment = place(count, replica_count, racks, self._broker.node_id)
-        self._broker.create_topic(GROUPS_TOPIC, config, assignment, self._on_created)
+        self._broker.topics.have_created(GROUPS_TOPIC, config, assignment, self._on_created)
 
     def _on_created(self, outcome: Outcome) -> None:
         waiters, self._creation_waiters = self._creation_waiters, []

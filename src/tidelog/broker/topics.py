@@ -37,9 +37,6 @@ class Topics:
 
     def create(self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome) -> None:
         broker = self._broker
-        if broker.is_sharing and not broker.control.is_controller:
-            self._ask_controller(name, config, assignment, then)
-            return
         topic_id = broker.new_id()
         operations = controller.decide_topic(broker.image, name, topic_id, config, assignment)
 
@@ -52,10 +49,19 @@ class Topics:
 
         broker.control.write(operations, on_created)
 
+    def have_created(
+        self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome
+    ) -> None:
+        """Have a topic made that this broker needs, by whoever is the controller."""
+        if not self._broker.is_sharing or self._broker.control.is_controller:
+            self.create(name, config, assignment, then)
+        else:
+            self._ask_controller(name, config, assignment, then)
+
     def _ask_controller(
         self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome
     ) -> None:
-        """Have a topic made that this broker needs; told when it is known here."""
+        """Told when the topic is known here."""
         part = request_types(CREATE_TOPICS, CREATE_TOPICS_VERSION)
         topic = part.CreatableTopic(
             name=name,

@@ -131,7 +131,7 @@ def _create_then_answer(
         if name == GROUPS_TOPIC:
             broker.coordinators.create_topic(then)
         else:
-            broker.create_topic(name, {}, assignment, then)
+            broker.topics.have_created(name, {}, assignment, then)
     return parked
 
 

@@ -223,7 +223,10 @@ def _forward(broker: Broker, api: Api, request: Request) -> Result:
 
     def refuse() -> Answer | None:
         answered = api.handler(broker, kept)
-        return None if isinstance(answered, Parked) else answered
+        if isinstance(answered, Parked):
+            answered.is_gone = True
+            return None
+        return answered
 
     return broker.forwarding.forward(frame, request.correlation_id, refuse)
 
