@@ -148,10 +148,14 @@ class SimulatedDisk:
 
     def crash(self, random: Random) -> SimulatedDirectory:
         """Lose power; the top folder of what is left."""
-        self._write_fault = self._sync_fault = self._read_fault = None
+        self.repair()
         self._epoch += 1
         self.root = SimulatedDirectory(self, self.root.node.after_crash(random), "sim")
         return self.root
+
+    def repair(self) -> None:
+        """Nothing fails any more."""
+        self._write_fault = self._sync_fault = self._read_fault = None
 
     def fail_write(self, after: int = 0, code: int = errno.EIO, partial: float = 0.0) -> None:
         """The write after the next `after` fails, with that part of its bytes written."""
@@ -162,6 +166,10 @@ class SimulatedDisk:
 
     def fail_read(self, after: int = 0) -> None:
         self._read_fault = _Fault(after, errno.EIO)
+
+    @property
+    def is_faulty(self) -> bool:
+        return any((self._write_fault, self._sync_fault, self._read_fault))
 
     def check(self, epoch: int) -> None:
         assert epoch == self._epoch, "a handle from before the crash was used"

@@ -1,0 +1,351 @@
+"""A whole cluster in one process: brokers, disks, network, clocks, store and clients under one seed.
+
+A run has four parts: the cluster comes up; things go wrong while clients work; everything heals, and must be
+writable and in sync again in bounded time; what was acknowledged is read again, all of it.
+
+**Invariant:** everything that happens follows from the seed; a claim that does not hold raises `Violation`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from tests.sim.cluster_admin import Admin
+from tests.sim.cluster_checkers import (
+    CommittedNeverLost,
+    ConsistentRead,
+    ControllerEpochMonotonic,
+    HighWatermarkNeverFalls,
+    LeaderWasEligible,
+    ReplicasAgreeBelowHighWatermark,
+    SingleLeaderPerEpoch,
+    WhoIsLost,
+)
+from tests.sim.cluster_clients import Consumer, OffsetAsker, Producer, Spot, split_batches
+from tests.sim.cluster_clock import Clock, Violation
+from tests.sim.cluster_faults import FaultMaker
+from tests.sim.cluster_network import Network
+from tests.sim.cluster_node import ClusterNode
+from tests.sim.cluster_plan import Plan, choose_plan, quiet
+from tests.sim.cluster_tree import Commit, Committed
+from tests.sim.store import NEVER, SimulatedStore
+from tidelog.broker.broker import Broker
+from tidelog.cluster.image import NOBODY, TOPICS
+from tidelog.protocol.batch import read_header
+from tidelog.protocol.errors import ErrorCode
+from tidelog.replication.partition import Partition
+
+LOOK_MS = 500
+COMING_UP_MS = 60_000
+HEALING_MS = 120_000
+PRODUCER_ID = 1_000
+
+
+class World:
+    def __init__(self, seed: int, change_plan: Callable[[Plan], None] = lambda plan: None) -> None:
+        self.clock = Clock(seed)
+        random = self.clock.random
+        self.plan = choose_plan(random)
+        change_plan(self.plan)
+        session_ms = self.plan.store.session_timeout_ms
+        self.store = SimulatedStore(random, quiet(session_ms))
+        self.committed = self.store.tree = Committed()
+        self.network = Network(self)
+        self.single, self.eligible = SingleLeaderPerEpoch(), LeaderWasEligible()
+        self.epochs, self.watermark = ControllerEpochMonotonic(), HighWatermarkNeverFalls()
+        self.reads, self.kept = ConsistentRead(), CommittedNeverLost()
+        self.replicas = ReplicasAgreeBelowHighWatermark()
+        self.lost = WhoIsLost(self.committed)
+        for checker in (self.single, self.eligible, self.epochs, self.lost):
+            self.committed.observers.append(checker.on_commit)
+        self.committed.observers.append(self._note_commit)
+        self.nodes = {node_id: self._make_node(node_id) for node_id in range(1, self.plan.broker_count + 1)}
+        self.admin = Admin(self)
+        self.faults = FaultMaker(self)
+        self.spots: list[Spot] = []
+        self.producers: list[Producer] = []
+        self.cut_count = self.change_count = 0
+
+    def _make_node(self, node_id: int) -> ClusterNode:
+        plan = self.plan
+        own = {"node.id": str(node_id), "broker.rack": plan.racks[node_id % len(plan.racks)]}
+        return ClusterNode(
+            self, node_id, {**plan.properties, **own}, [f"d{n}" for n in range(plan.directory_count)]
+        )
+
+    def _note_commit(self, commit: Commit) -> None:
+        for path in commit.paths:
+            if path.startswith((TOPICS, "/controller", "/brokers")):
+                self.clock.note(f"{path} {commit.written.get(path, b'is gone').decode()}")
+
+    def note_events(self, node: ClusterNode, broker: Broker) -> None:
+        events, broker.events = broker.events, []
+        for event in events:
+            self.clock.note(f"{node.node_id}: {event}")
+
+    # The loop.
+
+    def run_until(self, time_ms: int, is_done: Callable[[], bool] = lambda: False) -> bool:
+        """Until then, or until it is done; whether it is."""
+        clock = self.clock
+        while not is_done():
+            store_ms = self.store.next_ms
+            next_ms = clock.next_ms
+            if min(store_ms, NEVER if next_ms is None else next_ms) > time_ms:
+                clock.now_ms = time_ms
+                return False
+            if next_ms is None or store_ms <= next_ms:
+                clock.now_ms = max(store_ms, clock.now_ms)
+                self.store.advance(clock.now_ms)
+                for node in self.nodes.values():
+                    if node.connection is not None:
+                        node.poll_store()
+            else:
+                clock.step()
+        return True
+
+    def _look(self) -> None:
+        self.single.look(self)
+        self.replicas.look(self)
+        self.clock.after(LOOK_MS, self._look)
+
+    # The parts of a run.
+
+    def run(self) -> None:
+        self.come_up()
+        self.go_wrong()
+        self.heal()
+        self.read_all()
+
+    def come_up(self) -> None:
+        for node in self.nodes.values():
+            self.clock.after(self.clock.random.randint(0, 200), node.start)
+        self._look()
+        wanted = [plan.name for plan in self.plan.topics]
+
+        def ask() -> None:
+            known = [topic["name"] for _, topic in self.committed.topics()]
+            for plan in self.plan.topics:
+                if plan.name not in known and len(self.serving()) == len(self.nodes):
+                    self.admin.create(plan.name, plan.partition_count, plan.replica_count, plan.config)
+            if any(name not in known for name in wanted):
+                self.clock.after(1_000, ask)
+
+        def is_up() -> bool:
+            return len(list(self.committed.topics())) == len(wanted)
+
+        ask()
+        if not self.run_until(COMING_UP_MS, is_up):
+            raise Violation("the cluster does not come up")
+        self._add_clients()
+
+    def _add_clients(self) -> None:
+        for topic_id, topic in list(self.committed.topics()):
+            plan = next(plan for plan in self.plan.topics if plan.name == topic["name"])
+            for index in range(plan.partition_count):
+                spot = Spot(plan.name, topic_id, index)
+                self.spots.append(spot)
+                for number in range(2):
+                    count = len(self.producers)
+                    producer_id = PRODUCER_ID + count if number == 0 or self.clock.chance(0.4) else -1
+                    self.producers.append(
+                        Producer(self, spot, f"{'i' if producer_id >= 0 else 'o'}{count}", producer_id)
+                    )
+                Consumer(self, spot)
+                OffsetAsker(self, spot)
+
+    def go_wrong(self) -> None:
+        self.store.faults = self.plan.store
+        self.network.faults.cut, self.network.faults.slow = self.plan.cut, self.plan.slow
+        self.faults.begin()
+        self.run_until(self.clock.now_ms + self.plan.faults_ms)
+
+    def heal(self) -> None:
+        """No more faults; whoever is down comes back."""
+        self.clock.note("everything heals")
+        self.faults.is_on = False
+        self.store.faults = quiet(self.plan.store.session_timeout_ms)
+        self.network.heal()
+        self.network.faults.cut = self.network.faults.slow = 0.0
+        self.run_until(self.clock.now_ms + 10_000, self._is_awake)
+        for node in self.nodes.values():
+            node.disk.repair()
+            if node.broker is not None and any(home.failure for home in node.broker.partitions.directories):
+                self.end_uncleanly(node, loses_power=False)
+            if not node.is_running:
+                node.start()
+        counts = [producer.acknowledged_count for producer in self.producers]
+        problem = ""
+
+        def is_well() -> bool:
+            nonlocal problem
+            problem = self._unwell(counts)
+            return not problem
+
+        self._wait_until(is_well, lambda: problem)
+        for producer in self.producers:
+            producer.wants_more = False
+        self._wait_until(self._is_quiet, lambda: "replicas do not get to the same end")
+        self.single.look(self)
+        self.replicas.look(self)
+
+    def _is_awake(self) -> bool:
+        return not any(node.is_paused or node.is_stopping for node in self.nodes.values())
+
+    def _wait_until(self, is_done: Callable[[], bool], why: Callable[[], str]) -> None:
+        until_ms = self.clock.now_ms + HEALING_MS
+        while not is_done():
+            if self.clock.now_ms >= until_ms:
+                raise Violation(f"two minutes after all is well again: {why()}")
+            self.run_until(min(self.clock.now_ms + 250, until_ms))
+
+    def _unwell(self, counts: list[int]) -> str:
+        proved = [spot.topic_id.hex() for spot in self.spots]
+        for path, facts in self.committed.partitions():
+            if path.split("/")[2] not in proved:
+                continue
+            if (
+                facts["leader"] == NOBODY
+                or sorted(facts["isr"]) != sorted(facts["replicas"])
+                or facts["eligible"]
+            ):
+                return f"{path} is {facts}"
+        for producer, count in zip(self.producers, counts, strict=True):
+            if producer.acknowledged_count <= count:
+                return f"{producer.name} cannot write to {producer.spot}"
+        return ""
+
+    def _is_quiet(self) -> bool:
+        if any(producer.values for producer in self.producers):
+            return False
+        for spot in self.spots:
+            ends = set()
+            for node in self.nodes.values():
+                partition = self.find(node, spot)
+                if partition is not None:
+                    ends |= {partition.log.end_offset, partition.high_watermark}
+            if len(ends) != 1:
+                return False
+        return True
+
+    def read_all(self) -> None:
+        """All that is committed now, from the leader's log."""
+        for spot in self.spots:
+            node = self.nodes[self.facts(spot)["leader"]]
+            partition = self.find(node, spot)
+            assert partition is not None
+            batches: list[bytes] = []
+            offset = 0
+            while offset < partition.high_watermark:
+                records = partition.log.read(offset, partition.high_watermark, 1 << 20, True)
+                assert records is not None
+                batches += split_batches(memoryview(records.read()))
+                records.release()
+                offset = read_header(batches[-1]).last_offset + 1
+            for batch in batches:
+                self.reads.on_read(spot, batch)
+            self.kept.at_end(spot, batches)
+
+    # What the others ask.
+
+    def serving(self) -> list[ClusterNode]:
+        return [node for node in self.nodes.values() if node.broker is not None and node.broker.is_serving]
+
+    def facts(self, spot: Spot) -> dict[str, int]:
+        data = self.committed.at(f"{TOPICS}/{spot.topic_id.hex()}/{spot.partition}")
+        assert data is not None
+        found: dict[str, int] = json.loads(data)
+        return found
+
+    def find(self, node: ClusterNode, spot: Spot) -> Partition | None:
+        return node.broker.partitions.find(spot.topic_id, spot.partition) if node.broker is not None else None
+
+    def is_member(self, node: ClusterNode, partition: Partition) -> bool:
+        """Whether a replica is in the ISR with what it has now."""
+        data = self.committed.at(f"{TOPICS}/{partition.topic_id.hex()}/{partition.index}")
+        known = self.committed.at(f"/brokers/epochs/{node.node_id}")
+        if data is None or known is None or node.broker is None or not node.broker.is_serving:
+            return False
+        facts = json.loads(data)
+        epoch = facts["members"].get(str(node.node_id), -1)
+        return node.node_id in facts["isr"] and bool(epoch >= json.loads(known)["trusted_since"])
+
+    def may_lose(self, node_ids: list[int]) -> bool:
+        losses_max = {}
+        for topic_id, topic in self.committed.topics():
+            plan = next((plan for plan in self.plan.topics if plan.name == topic["name"]), None)
+            if plan is not None and not plan.is_flushed:
+                losses_max[f"{TOPICS}/{topic_id.hex()}"] = plan.min_insync - 1
+        return self.lost.may_lose(node_ids, losses_max)
+
+    def end_uncleanly(self, node: ClusterNode, loses_power: bool) -> None:
+        self._count(node)
+        is_lost = loses_power or not node.keeps_all
+        if loses_power:
+            node.lose_power()
+        else:
+            node.kill()
+        if is_lost:
+            self.lost.on_unclean(node.node_id)
+
+    def _count(self, node: ClusterNode) -> None:
+        if node.broker is not None:
+            self.clock.counts["cuts"] += node.broker.replicas.cut_count
+            self.clock.counts["ISR changes"] += node.broker.replicas.change_count
+            self.clock.counts["elections"] += node.broker.control.election_count
+
+    def on_failed(self, node: ClusterNode) -> None:
+        """No directory is left to a broker: it ends."""
+        self.end_uncleanly(node, loses_power=False)
+
+    # What clients have seen.
+
+    def on_acknowledged(self, producer: Producer, offset: int) -> None:
+        self.kept.on_acknowledged(producer, offset)
+
+    def on_refused(self, producer: Producer, code: ErrorCode, node_id: int) -> None:
+        """A leader that does not know yet that it is none may say anything."""
+        facts, partition = self.facts(producer.spot), self.find(self.nodes[node_id], producer.spot)
+        if partition is not None and (facts["leader"], facts["leader_epoch"]) == (
+            node_id,
+            partition.leader_epoch,
+        ):
+            self.kept.on_refused(producer, code)
+
+    def on_read(self, spot: Spot, batch: bytes, epoch: int) -> None:
+        self.reads.on_read(spot, batch)
+        if epoch >= 0:
+            self.watermark.on_told(spot, epoch, read_header(batch).last_offset + 1)
+
+    def on_not_read(self, consumer: Consumer, code: ErrorCode, epoch: int) -> None:
+        self.clock.counts[f"read: {code.name}"] += 1
+        if code is ErrorCode.offset_out_of_range and epoch >= 0:
+            told = self.watermark.known(consumer.spot)
+            if any(known <= epoch and consumer.offset <= offset for known, offset in told.items()):
+                raise Violation(f"{consumer.spot} has no {consumer.offset} any more, which was read")
+
+    def on_latest(self, spot: Spot, epoch: int, offset: int, known: dict[int, int]) -> None:
+        self.watermark.on_latest(spot, epoch, offset, known)
+
+    def describe(self) -> list[str]:
+        """Where every replica stands."""
+        lines = []
+        for spot in self.spots:
+            lines.append(f"{spot.topic}-{spot.partition}: {self.facts(spot)}")
+            for node in self.nodes.values():
+                if (found := self.find(node, spot)) is not None:
+                    ends = f"hw {found.high_watermark}, end {found.log.end_offset}, {found.log.epochs.latest}"
+                    lines.append(f"  {node.node_id}: {found.role.value} {found.leader_epoch} {ends}")
+        return lines
+
+    def tally(self) -> dict[str, int]:
+        """What this run has had in it."""
+        for node in self.nodes.values():
+            self._count(node)
+        counts = self.clock.counts
+        counts["controllers"] = self.epochs.controller_count
+        counts["new leader epochs"] = self.eligible.election_count
+        for name in ("expiries", "lost, applied", "lost, not applied", "late, applied", "stale readings"):
+            counts[name] = self.store.counts[name]
+        return dict(counts)

@@ -1,0 +1,308 @@
+"""What must hold in a cluster, whatever happens to it; each claim a class that hears of what it needs.
+
+**Invariant:** a checker judges by what the store has committed, what clients were told and what lies on the
+disks, never by what a broker believes of itself, but for whether it leads.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.cluster_clients import Producer, Spot, values_of
+from tests.sim.cluster_clock import Violation
+from tests.sim.cluster_tree import Commit, Committed
+from tidelog.cluster.image import BROKER_EPOCHS, CONTROLLER, CONTROLLER_EPOCH, NAMES, NOBODY, TOPICS
+from tidelog.protocol.batch import read_header
+from tidelog.protocol.errors import ErrorCode
+from tidelog.replication.partition import Partition, Role
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import World
+
+# What an idempotent producer with one batch under way is never told.
+_NEVER = (
+    ErrorCode.out_of_order_sequence_number,
+    ErrorCode.unknown_producer_id,
+    ErrorCode.invalid_producer_epoch,
+)
+
+
+def is_partition(path: str) -> bool:
+    return path.startswith(TOPICS + "/") and path.count("/") == 3
+
+
+class SingleLeaderPerEpoch:
+    """In the store and among the brokers."""
+
+    def __init__(self) -> None:
+        self._leaders: dict[tuple[str, int], int] = {}
+
+    def on_commit(self, commit: Commit) -> None:
+        for path, node in commit.written.items():
+            if is_partition(path):
+                fields = json.loads(node)
+                if fields["leader"] != NOBODY:
+                    self._note(path, fields["leader_epoch"], fields["leader"])
+
+    def look(self, world: World) -> None:
+        for node in world.nodes.values():
+            for partition in node.broker.partitions.all() if node.broker is not None else ():
+                if partition.role is Role.LEADER:
+                    path = f"{TOPICS}/{partition.topic_id.hex()}/{partition.index}"
+                    self._note(path, partition.leader_epoch, node.node_id)
+
+    def _note(self, path: str, epoch: int, node_id: int) -> None:
+        known = self._leaders.setdefault((path, epoch), node_id)
+        if known != node_id:
+            raise Violation(f"{known} and {node_id} both lead {path} under epoch {epoch}")
+
+
+class LeaderWasEligible:
+    """Who comes to lead was in sync or eligible, and had lost nothing since (R7)."""
+
+    def __init__(self) -> None:
+        self.election_count = 0
+
+    def on_commit(self, commit: Commit) -> None:
+        for path, data in commit.written.items():
+            before = commit.before.get(path)
+            if is_partition(path) and before is not None:
+                self._judge(commit, path, json.loads(before), json.loads(data))
+
+    def _judge(self, commit: Commit, path: str, old: dict[str, Any], new: dict[str, Any]) -> None:
+        leader = new["leader"]
+        if new["leader_epoch"] == old["leader_epoch"]:
+            if leader != old["leader"]:
+                raise Violation(f"{path} went from {old} to {new} without a new epoch")
+            return
+        if new["leader_epoch"] != old["leader_epoch"] + 1:
+            raise Violation(f"the epoch of {path} went from {old} to {new}")
+        self.election_count += 1
+        if leader == NOBODY or self._is_waived(commit, path, old):
+            return
+        since = json.loads(commit.at(f"{BROKER_EPOCHS}/{leader}") or b'{"trusted_since": 0}')["trusted_since"]
+        if new["members"].get(str(leader), 0) < since:
+            return  # it has been away again and will not lead
+        was_member = leader in old["isr"] or leader in old["eligible"]
+        if not was_member or old["members"].get(str(leader), 0) < since:
+            raise Violation(f"{path}: {leader} was elected from {old}, trusted since {since}")
+
+    def _is_waived(self, commit: Commit, path: str, old: dict[str, Any]) -> bool:
+        topic = json.loads(commit.at(path.rpartition("/")[0]) or b'{"config": {}}')
+        if topic["config"].get("flush.messages") == "1":
+            return old["leader"] == NOBODY or bool(old["isr"])
+        return len(old["replicas"]) == 1
+
+
+class ControllerEpochMonotonic:
+    """Each controller has a higher epoch than the one before; who is not the controller decides nothing."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self.controller_count = 0
+
+    def on_commit(self, commit: Commit) -> None:
+        data = commit.written.get(CONTROLLER_EPOCH)
+        if data is not None:
+            epoch = json.loads(data)["epoch"]
+            if epoch != self._epoch + 1 and epoch != 0:
+                raise Violation(f"the controller's epoch went from {self._epoch} to {epoch}")
+            self._epoch = epoch
+        if CONTROLLER in commit.written:
+            self.controller_count += 1
+            if json.loads(commit.written[CONTROLLER])["epoch"] != self._epoch:
+                raise Violation(f"{commit.written[CONTROLLER]!r} is controller under epoch {self._epoch}")
+        if not commit.is_of_controller and (
+            decided := [path for path in commit.paths if self._decides(commit, path)]
+        ):
+            raise Violation(f"who is not the controller decided {decided}")
+
+    def _decides(self, commit: Commit, path: str) -> bool:
+        if not path.startswith((TOPICS + "/", NAMES + "/")):
+            return False
+        before, after = commit.before.get(path), commit.written.get(path)
+        if not is_partition(path) or before is None or after is None:
+            return True
+        old, new = json.loads(before), json.loads(after)
+        if new["leader"] == NOBODY or old["replicas"] == [new["leader"]]:
+            return False  # one that gives up leading, or that nobody can lead in place of
+        return bool(old["leader"] != new["leader"] or old["leader_epoch"] != new["leader_epoch"])
+
+
+class HighWatermarkNeverFalls:
+    """What a client was told, or read, under a leader is there under it and all later ones (KIP-207)."""
+
+    def __init__(self) -> None:
+        self._told: dict[Spot, dict[int, int]] = {}  # by epoch of the leader
+
+    def known(self, spot: Spot) -> dict[int, int]:
+        """What may not be fallen below from now on."""
+        return dict(self._told.get(spot, {}))
+
+    def on_told(self, spot: Spot, epoch: int, offset: int) -> None:
+        told = self._told.setdefault(spot, {})
+        told[epoch] = max(told.get(epoch, 0), offset)
+
+    def on_latest(self, spot: Spot, epoch: int, offset: int, known: dict[int, int]) -> None:
+        for told_epoch, told in known.items():
+            if told_epoch <= epoch and offset < told:
+                raise Violation(f"{spot} ended at {told} under {told_epoch}, and at {offset} under {epoch}")
+        self.on_told(spot, epoch, offset)
+
+
+class ConsistentRead:
+    """What was read at an offset is always read there; and no offset is left out (L1)."""
+
+    def __init__(self) -> None:
+        self.values: dict[Spot, dict[int, bytes]] = {}
+        self._places: dict[Spot, dict[bytes, int]] = {}
+        self._seen: dict[Spot, set[bytes]] = {}
+
+    def on_read(self, spot: Spot, batch: bytes) -> None:
+        seen = self._seen.setdefault(spot, set())
+        if batch in seen:
+            return
+        seen.add(batch)
+        values, places = self.values.setdefault(spot, {}), self._places.setdefault(spot, {})
+        header = read_header(batch)
+        records = values_of(batch)
+        if [offset for offset, _ in records] != list(range(header.base_offset, header.last_offset + 1)):
+            raise Violation(f"{spot} has gaps at {header}")
+        for offset, value in records:
+            if values.setdefault(offset, value) != value:
+                raise Violation(f"{spot} had {values[offset]!r} at {offset}, and now {value!r}")
+            if places.setdefault(value, offset) != offset:
+                raise Violation(f"{spot} has {value!r} at {places[value]} and at {offset}")
+
+
+class CommittedNeverLost:
+    """What was acknowledged with acks=all stands where it was said to, once, in the order of its producer."""
+
+    def __init__(self) -> None:
+        self.acknowledged: dict[Spot, dict[int, bytes]] = {}
+        self._sent: dict[Spot, list[bytes]] = {}
+
+    def on_acknowledged(self, producer: Producer, offset: int) -> None:
+        if producer.producer_id < 0:
+            return
+        self._sent.setdefault(producer.spot, []).extend(producer.values)
+        if offset >= 0:
+            at = self.acknowledged.setdefault(producer.spot, {})
+            for place, value in enumerate(producer.values):
+                if at.setdefault(offset + place, value) != value:
+                    raise Violation(
+                        f"{producer.spot}: {at[offset + place]!r} and {value!r} at {offset + place}"
+                    )
+
+    def on_refused(self, producer: Producer, code: ErrorCode) -> None:
+        if code in _NEVER:
+            raise Violation(f"{producer.name} at {producer.sequence} of {producer.spot} was told {code.name}")
+
+    def at_end(self, spot: Spot, batches: list[bytes]) -> None:
+        found = [pair for batch in batches for pair in values_of(batch)]
+        offsets = [offset for offset, _ in found]
+        if offsets != list(range(len(offsets))):
+            raise Violation(f"{spot} has gaps: {offsets}")
+        for offset, value in self.acknowledged.get(spot, {}).items():
+            if offset >= len(found) or found[offset][1] != value:
+                there = found[offset][1] if offset < len(found) else None
+                raise Violation(f"{spot} lost {value!r}, acknowledged at {offset}; there is {there!r}")
+        there_at = {value: offset for offset, value in found}
+        if len(there_at) != len(found):
+            raise Violation(f"{spot} has something twice")
+        last: dict[bytes, int] = {}
+        for offset, value in found:
+            name, _, number = value.partition(b":")
+            if name.startswith(b"i") and last.get(name, -1) + 1 != int(number):
+                raise Violation(f"{spot}: {value!r} at {offset} is out of order")
+            last[name] = int(number)
+        missing = [value for value in self._sent.get(spot, ()) if value not in there_at]
+        if missing:
+            raise Violation(f"{spot} lost {missing}")
+
+
+class ReplicasAgreeBelowHighWatermark:
+    """The bytes of every member of an ISR below its high watermark are the same ones."""
+
+    def __init__(self) -> None:
+        self._bytes: dict[tuple[bytes, int], bytearray] = {}  # all that anybody had below its high watermark
+        self._checked: dict[tuple[int, int, bytes, int], tuple[int, int]] = {}  # by node, life, partition
+
+    def look(self, world: World) -> None:
+        for node in world.nodes.values():
+            if node.broker is None or node.disk.is_faulty:
+                continue
+            for partition in node.broker.partitions.all():
+                if partition.is_open and not partition.is_internal and world.is_member(node, partition):
+                    self._compare(node.node_id, node.life, partition)
+
+    def _compare(self, node_id: int, life: int, partition: Partition) -> None:
+        key, log, end = (partition.topic_id, partition.index), partition.log, partition.high_watermark
+        known = self._bytes.setdefault(key, bytearray())
+        offset, position = self._checked.get((node_id, life, *key), (0, 0))
+        name = f"{partition.topic}-{partition.index}"
+        if offset > log.end_offset:
+            raise Violation(f"{node_id} has cut {name} to {log.end_offset}, its high watermark was {offset}")
+        while offset < end:
+            records = log.read(offset, end, 1 << 20, True)
+            assert records is not None
+            data = records.read()
+            records.release()
+            common = known[position : position + len(data)]
+            if common != data[: len(common)]:
+                raise Violation(f"{name} on {node_id} differs from {offset} on, below {end}")
+            known += data[len(common) :]
+            position += len(data)
+            offset = _end_of(data)
+        self._checked[node_id, life, *key] = (offset, position)
+
+
+def _end_of(data: bytes) -> int:
+    """The offset behind the last batch."""
+    position = end = 0
+    while position < len(data):
+        header = read_header(data, position)
+        position += header.size
+        end = header.last_offset + 1
+    return end
+
+
+class WhoIsLost:
+    """Replicas that may have lost their ends and are not back in sync; how many there may be is bounded."""
+
+    def __init__(self, committed: Committed) -> None:
+        self._committed = committed
+        self._lost: dict[
+            str, dict[int, int]
+        ] = {}  # by partition and node: the broker epoch that it was under
+
+    def on_commit(self, commit: Commit) -> None:
+        for path, data in commit.written.items():
+            lost = self._lost.get(path)
+            if lost:
+                fields = json.loads(data)
+                for node_id in [n for n, epoch in lost.items() if _is_back(fields, n, epoch)]:
+                    del lost[node_id]
+
+    def on_unclean(self, node_id: int) -> None:
+        known = self._committed.at(f"{BROKER_EPOCHS}/{node_id}")
+        epoch = json.loads(known)["epoch"] if known is not None else 0
+        for path, fields in self._committed.partitions():
+            if node_id in fields["replicas"]:
+                self._lost.setdefault(path, {})[node_id] = epoch
+
+    def may_lose(self, node_ids: list[int], losses_max: dict[str, int]) -> bool:
+        """Whether so many of no partition are lost then that the rest may lack what was committed.
+        `losses_max` is by topic, as a path; what it does not have may be lost altogether."""
+        for path, fields in self._committed.partitions():
+            most = losses_max.get(path.rpartition("/")[0])
+            if most is not None:
+                lost = {*self._lost.get(path, ()), *(n for n in node_ids if n in fields["replicas"])}
+                if lost.intersection(node_ids) and len(lost) > most:
+                    return False
+        return True
+
+
+def _is_back(fields: dict[str, Any], node_id: int, epoch: int) -> bool:
+    return node_id in fields["isr"] and fields["members"].get(str(node_id), 0) > epoch

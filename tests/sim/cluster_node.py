@@ -1,0 +1,324 @@
+"""One broker of a simulated cluster: its process, its disk, its clocks, and the shell's part done by events.
+
+| what befalls it    | what is left                                                                       |
+|--------------------|------------------------------------------------------------------------------------|
+| `kill`             | the process is gone, all that it wrote is there: nothing is lost                   |
+| `lose_power`       | the machine is gone; of what was not synced only a part is there                   |
+| `stop`             | a clean stop, after others lead                                                    |
+| `pause`            | nothing: what comes meanwhile waits, and the clocks run on                         |
+
+**Invariant:** nothing of an earlier life reaches a later one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from tests.log.making import NOW_MS
+from tests.sim.disk import SimulatedDisk
+from tests.sim.store import SimulatedConnection
+from tests.wire.harness import joined
+from tidelog.base.config import BrokerSettings
+from tidelog.broker.broker import Broker, Effect, Removal
+from tidelog.broker.partitions import Checkpoint
+from tidelog.broker.peers import PeerClose, PeerSend
+from tidelog.cluster.store import StoreRequest, Watch
+from tidelog.handlers.table import dispatch
+from tidelog.log.directory import LogDirectory
+from tidelog.log.log import FlushJob
+from tidelog.protocol.connection import Connection
+from tidelog.protocol.errors import MalformedRequest
+from tidelog.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import World
+
+TICK_MS = 100
+PORT = 9092
+HAND_OVER_MS = 5_000
+FLUSH_MS_MAX = 8
+
+
+class Answered(Protocol):
+    """The far end of a connection to this broker."""
+
+    def on_answer(self, frame: bytes) -> None: ...
+
+    def on_refused(self) -> None: ...
+
+
+class ClusterNode:
+    def __init__(self, world: World, node_id: int, properties: Mapping[str, str], folders: list[str]) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.properties = dict(properties)
+        self.folders = folders
+        self.disk = SimulatedDisk()
+        self.broker: Broker | None = None
+        self.connection: SimulatedConnection | None = None
+        self.life = 0
+        self.boot_count = 1  # of the machine
+        self.clock_offset_ms = 0
+        self.started_ms = 0
+        self.paused_until_ms = 0
+        self.is_stopping = False
+        self._inbox: deque[tuple[int, Callable[[], None]]] = deque()
+        self._ends: dict[Connection, Answered] = {}
+        self._checkpoints: dict[LogDirectory, Checkpoint | None] = {}
+        self._tick_ms = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self.broker is not None
+
+    @property
+    def keeps_all(self) -> bool:
+        """Whether nothing that this broker has written is lost if it is killed now, and it can prove it."""
+        broker = self.broker
+        return broker is not None and broker.is_registered and not self.disk.is_faulty
+
+    @property
+    def is_paused(self) -> bool:
+        return self.paused_until_ms > self.world.clock.now_ms
+
+    # Lives.
+
+    def start(self) -> None:
+        assert self.broker is None
+        clock = self.world.clock
+        self.life += 1
+        self.is_stopping = False
+        self.started_ms = clock.now_ms
+        root = self.disk.root
+        directories = [LogDirectory(root.folder(name)) for name in self.folders]
+        root.sync()
+        settings = BrokerSettings(dict(self.properties))
+        self.broker = Broker(
+            settings, directories, clock.random.randbytes, is_sharing=True, boot_id=f"boot {self.boot_count}"
+        )
+        self.connection = self.world.store.connect(self.node_id)
+        clock.note(f"{self.node_id} starts")
+        self.set_time()
+        self.broker.start(self.properties.get("host", f"b{self.node_id}"), PORT)
+        self.settle()
+        self._plan_tick(clock.now_ms + TICK_MS)
+
+    def kill(self, is_silent: bool = False) -> None:
+        """The process ends, whatever it was doing."""
+        assert self.connection is not None
+        self.connection.kill(self.world.clock.now_ms)
+        self._end(is_silent)
+
+    def lose_power(self) -> None:
+        """The machine goes down, with the process if there is one."""
+        if self.is_running:
+            self.kill(is_silent=self.world.clock.chance(0.5))
+        self.boot_count += 1
+        self.disk.crash(self.world.clock.random)
+
+    def stop(self) -> None:
+        """Hand over, then stop."""
+        assert self.broker is not None
+        self.is_stopping = True
+        self.set_time()
+        self.broker.registration.announce_stop()
+        self.settle()
+        self._stop_when_unneeded(self.world.clock.now_ms + HAND_OVER_MS)
+
+    def _stop_when_unneeded(self, until_ms: int) -> None:
+        broker, clock = self.broker, self.world.clock
+        assert broker is not None and self.connection is not None
+        if broker.replicas.is_needed and clock.now_ms < until_ms:
+            self.plan(50, lambda: self._stop_when_unneeded(until_ms))
+            return
+        broker.stop()
+        self.connection.close(clock.now_ms)
+        self.world.clock.note(f"{self.node_id} has stopped")
+        self._end()
+
+    def _end(self, is_silent: bool = False) -> None:
+        self.broker = None
+        self.connection = None
+        self.life += 1
+        self.paused_until_ms = 0
+        self._inbox.clear()
+        self._ends.clear()
+        self._checkpoints.clear()
+        self.world.network.on_process_end(self.node_id, is_silent)
+
+    def pause(self, until_ms: int) -> None:
+        self.paused_until_ms = until_ms
+        self.plan_at(until_ms, lambda: None)
+
+    # Events.
+
+    def plan(self, delay_ms: int, action: Callable[[], None]) -> None:
+        self.plan_at(self.world.clock.now_ms + delay_ms, action)
+
+    def plan_at(self, time_ms: int, action: Callable[[], None]) -> None:
+        """Let something happen in this life."""
+        life = self.life
+        self.world.clock.at(time_ms, lambda: self.receive(life, action))
+
+    def receive(self, life: int, action: Callable[[], None]) -> None:
+        if life != self.life or self.broker is None:
+            return
+        self._inbox.append((life, action))
+        if self.is_paused:
+            return
+        while self._inbox and self.broker is not None:
+            came_in, waiting = self._inbox.popleft()
+            if came_in == self.life:
+                self.set_time()
+                waiting()
+                self.settle()
+
+    def set_time(self) -> None:
+        if self.broker is not None:
+            now_ms = self.world.clock.now_ms
+            self.broker.set_time(NOW_MS + now_ms + self.clock_offset_ms, now_ms - self.started_ms)
+
+    def poll_store(self) -> None:
+        """Take what has come from the store by now."""
+        assert self.connection is not None
+        broker = self.broker
+        for event in self.connection.due(self.world.clock.now_ms):
+            assert broker is not None
+            self.receive(self.life, lambda event=event: broker.on_store_event(event))  # type: ignore[misc]
+            if self.broker is None:
+                return
+
+    def _plan_tick(self, time_ms: int) -> None:
+        self._tick_ms = time_ms
+
+        def tick() -> None:
+            if self._tick_ms == time_ms and self.broker is not None:
+                self.broker.tick()
+                self._plan_tick(self.world.clock.now_ms + TICK_MS)
+
+        self.plan_at(time_ms, tick)
+
+    # The shell's part.
+
+    def serve(self, end: Answered, connection: Connection, frame: bytes) -> None:
+        """A request comes on a connection."""
+        assert self.broker is not None
+        self._ends[connection] = end
+        try:
+            dispatch(self.broker, connection, memoryview(bytearray(frame)))
+        except MalformedRequest as problem:
+            self.world.clock.note(f"{self.node_id} closes a connection: {problem}")
+            self.drop(connection)
+            end.on_refused()
+            return
+        self._send_answers(connection)
+
+    def drop(self, connection: Connection) -> None:
+        self._ends.pop(connection, None)
+        if self.broker is not None:
+            self.broker.waiting.drop(connection)
+            self.broker.telemetry.drop(connection)
+            connection.drop_answers()
+
+    def _send_answers(self, connection: Connection) -> None:
+        end = self._ends.get(connection)
+        if end is None:
+            connection.drop_answers()
+            return
+        output, connection.output = connection.output, []
+        for answer in output:
+            try:
+                frame = joined(answer)
+            except OSError:  # the file cannot be read: the answer breaks off
+                self.drop(connection)
+                end.on_refused()
+                return
+            end.on_answer(frame)
+
+    def settle(self) -> None:
+        broker = self.broker
+        if broker is None:
+            return
+        broker.waiting.wake()
+        answered, broker.waiting.answered = broker.waiting.answered, []
+        for parked in answered:
+            assert parked.connection is not None
+            self._send_answers(parked.connection)
+        effects, broker.effects = broker.effects, []
+        for effect in effects:
+            self._run(effect)
+        flushes, broker.flushes = broker.flushes, []
+        for partition, job in flushes:
+            self._flush(partition, job)
+        self.world.note_events(self, broker)
+        if broker.has_failed:
+            self.world.clock.count("directory failures that end a broker")
+            self.world.on_failed(self)
+            return
+        if broker.coordinators.has_work:
+            self.plan(0, broker.coordinators.work)
+        deadline_ms = broker.waiting.first_deadline_ms
+        if deadline_ms is not None and self.started_ms + deadline_ms < self._tick_ms:
+            self._plan_tick(max(self.started_ms + deadline_ms, self.world.clock.now_ms + 1))
+
+    def _run(self, effect: Effect) -> None:
+        now_ms = self.world.clock.now_ms
+        if isinstance(effect, StoreRequest | Watch):
+            assert self.connection is not None
+            self.connection.submit(effect, now_ms)
+        elif isinstance(effect, PeerSend):
+            self.world.network.send(self, effect)
+        elif isinstance(effect, PeerClose):
+            self.world.network.close(self, effect)
+        elif isinstance(effect, Checkpoint):
+            self._checkpoint(effect)
+        elif isinstance(effect, Removal):
+            self.plan_at(self.started_ms + effect.due_ms, lambda: _remove(effect))
+        else:
+            raise AssertionError("nobody asked for a move between directories")
+
+    def _checkpoint(self, checkpoint: Checkpoint) -> None:
+        """One at a time in each directory; of those that come meanwhile the last one is written next."""
+        directory = checkpoint.directory
+        if directory in self._checkpoints:
+            self._checkpoints[directory] = checkpoint
+            return
+        self._checkpoints[directory] = None
+
+        def write() -> None:
+            failure: OSError | None = None
+            try:
+                checkpoint.write()
+            except OSError as problem:
+                failure = problem
+            following = self._checkpoints.pop(directory)
+            assert self.broker is not None
+            self.broker.on_checkpointed(checkpoint, failure)
+            if following is not None:
+                self._checkpoint(following)
+
+        self.plan(self.world.clock.random.randint(0, FLUSH_MS_MAX), write)
+
+    def _flush(self, partition: Partition, job: FlushJob) -> None:
+        random = self.world.clock.random
+
+        def run() -> None:
+            failure: OSError | None = None
+            try:
+                job.run()
+            except OSError as problem:
+                failure = problem
+            self.plan(random.randint(0, FLUSH_MS_MAX), lambda: tell(failure))
+
+        def tell(failure: OSError | None) -> None:
+            assert self.broker is not None
+            self.broker.on_flushed(partition, failure)
+
+        self.plan(random.randint(0, FLUSH_MS_MAX), run)
+
+
+def _remove(removal: Removal) -> None:
+    for name in removal.names:
+        removal.directory.remove(name)

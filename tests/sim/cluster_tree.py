@@ -1,0 +1,74 @@
+"""The store's tree with an eye on it: every commit is told to whoever judges, with what was there before.
+
+**Invariant:** a commit is told when it is made, before any broker can hear of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from tidelog.cluster.image import CONTROLLER, TOPICS
+from tidelog.cluster.store import Done, Operation, Refused
+from tidelog.cluster.tree import Session, SharedTree
+
+
+class Commit:
+    """What one multi, or the end of a session, did."""
+
+    def __init__(self, committed: Committed, before: dict[str, bytes | None], is_of_controller: bool) -> None:
+        self._committed = committed
+        self.before = before
+        self.paths = sorted(before)
+        self.is_of_controller = is_of_controller
+        now = {path: committed.at(path) for path in self.paths}
+        self.written = {path: data for path, data in now.items() if data is not None}
+
+    def at(self, path: str) -> bytes | None:
+        """What is there after it."""
+        return self._committed.at(path)
+
+
+class Committed(SharedTree):
+    def __init__(self) -> None:
+        super().__init__()
+        self.observers: list[Callable[[Commit], None]] = []
+        self._session: Session | None = None
+        self._data: dict[str, bytes] = {}
+
+    def at(self, path: str) -> bytes | None:
+        return self._data.get(path)
+
+    def partitions(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for path, data in list(self._data.items()):
+            if path.startswith(TOPICS + "/") and path.count("/") == 3:
+                yield path, json.loads(data)
+
+    def topics(self) -> Iterator[tuple[bytes, dict[str, Any]]]:
+        for path, data in list(self._data.items()):
+            if path.startswith(TOPICS + "/") and path.count("/") == 2:
+                yield bytes.fromhex(path.split("/")[2]), json.loads(data)
+
+    def change(self, owner: Session | None, operations: Iterable[Operation]) -> Done | Refused:
+        self._session = owner
+        try:
+            return super().change(owner, operations)
+        finally:
+            self._session = None
+
+    def _commit(self, touched: dict[str, Any]) -> None:
+        controller = self._held.get(CONTROLLER)
+        is_of_controller = controller is not None and controller.owner is self._session
+        super()._commit(touched)
+        before = {path: self._data.get(path) for path in touched}
+        for path in touched:
+            held = self._held.get(path)
+            if held is None:
+                self._data.pop(path, None)
+            else:
+                self._data[path] = held.node.data
+        if touched:
+            commit = Commit(self, before, is_of_controller)
+            for observe in self.observers:
+                observe(commit)

@@ -1,0 +1,94 @@
+"""Whole clusters, a seed each: nothing acknowledged is lost, whatever happens, and all is well afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.sim.cluster import World
+from tests.soak import is_soak
+
+SAMPLE_COUNT = 240
+SOAK_COUNT = 10_000
+PART_COUNT = 12
+ROOT = Path(__file__).parents[2]
+# What the seeds of one part must have had in them, all together.
+EXERCISED = (
+    "elections",
+    "new leader epochs",
+    "cuts",
+    "ISR changes",
+    "controllers",
+    "expiries",
+    "lost, applied",
+    "lost, not applied",
+    "stale readings",
+    "kill",
+    "power loss",
+    "blackout",
+    "clean stop",
+    "pause",
+    "block",
+    "isolation",
+    "clock jump",
+    "store down",
+    "disk fault",
+    "connections cut",
+    "produce: none",
+    "produce: not_enough_replicas",
+    "latest: offset_not_available",
+)
+
+
+def seeds(part: int) -> list[int]:
+    """This part of so many seeds, or the one that TIDELOG_SEED names."""
+    named = os.environ.get("TIDELOG_SEED")
+    if named:
+        return [int(named)] if part == 0 else []
+    return list(range(part, SOAK_COUNT if is_soak() else SAMPLE_COUNT, PART_COUNT))
+
+
+def run(seed: int) -> World:
+    """One life of a cluster; its trace goes with whatever is wrong."""
+    world = World(seed)
+    try:
+        world.run()
+    except Exception as failure:
+        failure.add_note("\n".join([*world.clock.trace, *world.describe(), f"make sim SEED={seed}"]))
+        raise
+    return world
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(PART_COUNT))
+def test_a_cluster_loses_nothing_whatever_happens(part: int) -> None:
+    total: Counter[str] = Counter()
+    chosen = seeds(part)
+    for seed in chosen:
+        total.update(run(seed).tally())
+    if len(chosen) > 1:
+        assert [name for name in EXERCISED if not total[name]] == []
+
+
+DIGEST = """
+from tests.sim.test_cluster import run
+world = run({seed})
+print(world.clock.digest, sorted(world.tally().items()))
+"""
+
+
+def test_a_seed_gives_one_trace_however_hashes_fall() -> None:
+    """Sets and dictionaries keyed by hash must not decide anything."""
+    seed = int(os.environ.get("TIDELOG_SEED") or 5)
+    traces = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", DIGEST.format(seed=seed)]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+        traces.append(done.stdout)
+    assert traces[0] == traces[1] and traces[0]
