@@ -69,9 +69,9 @@ def mortal_kafka(directory: Path) -> Iterator[Mortal]:
             broker.kill()
 
 
-@pytest.fixture(params=[mortal_tidelog, pytest.param(mortal_kafka, marks=pytest.mark.java)])
-def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mortal]:
-    with request.param(tmp_path) as broker:
+@pytest.fixture(scope="module", params=[mortal_tidelog, pytest.param(mortal_kafka, marks=pytest.mark.java)])
+def mortal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mortal]:
+    with request.param(tmp_path_factory.mktemp("mortal")) as broker:
         yield broker
 
 
@@ -92,7 +92,7 @@ def value(number: int, part: int) -> bytes:
 
 @pytest.mark.soak
 def test_what_is_sent_while_the_broker_dies_is_there_once_and_in_order(mortal: Mortal) -> None:
-    places = [TopicPartition("mortal", index) for index in range(PARTITIONS)]
+    places = [TopicPartition("sent", index) for index in range(PARTITIONS)]
     expected: dict[TopicPartition, list[bytes]] = {place: [] for place in places}
     number = 0
     with Cluster({"bootstrap.servers": mortal.bootstrap_servers}) as cluster:
@@ -115,7 +115,7 @@ def test_what_is_sent_while_the_broker_dies_is_there_once_and_in_order(mortal: M
 
 @pytest.mark.soak
 def test_a_range_is_read_over_the_broker_s_death(mortal: Mortal) -> None:
-    place = TopicPartition("mortal", 0)
+    place = TopicPartition("read", 0)
     count = 200
     with Cluster({"bootstrap.servers": mortal.bootstrap_servers}) as cluster:
         sender = Sender(cluster, properties={})

@@ -24,7 +24,7 @@ from tests.spark.drivers import STEPS, Driver
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SAMPLE_KILLS, SOAK_KILLS = 2, 30
+SAMPLE_KILLS, SOAK_KILLS = 1, 30
 RECORDS_PER_ROUND = 100  # for each of the partitions: some four micro-batches
 PARTITIONS = 2
 

@@ -45,6 +45,7 @@ spark.stop()
 """
 
 
+@pytest.mark.timeout(2 * PROGRAM_SECONDS_MAX + 60)
 def test_a_copy_of_a_topic_outlives_a_killed_executor(
     bootstrap: str, new_topic: NewTopic, tmp_path: Path
 ) -> None:
@@ -55,7 +56,12 @@ def test_a_copy_of_a_topic_outlives_a_killed_executor(
         places = {"bootstrap": bootstrap, "source": source, "target": target, "gate": str(tmp_path / "gate")}
         program = DRIVER.format(master=cluster.master, settings=cluster.settings, **places)
         with running_python(program, tmp_path, cluster.environment) as driver:
-            awaited(lambda: has_begun(tmp_path) or driver.poll() is not None, "the tasks do not start")
+            awaited(
+                lambda: has_begun(tmp_path) or driver.poll() is not None,
+                "the tasks do not start",
+                PROGRAM_SECONDS_MAX,
+            )
+            assert driver.poll() is None, driver.communicate()[1][-4000:]
             killed = cluster.kill_executor()
             awaited(lambda: not is_executor(killed), "the executor goes on")
             (tmp_path / "gate").touch()
