@@ -237,10 +237,11 @@ class Replicas:
         except OSError as failure:
             broker.fail_directory(partition.directory, failure)
             return
-        self.cut_count += 1
         broker.remove_files(partition, names)
         name, end = f"{partition.topic}-{partition.index}", partition.log.end_offset
-        broker.events.append(warning("log cut to its leader's", partition=name, before=before, after=end))
+        if end != before:  # else an epoch is forgotten in which nothing was written
+            self.cut_count += 1
+            broker.events.append(warning("log cut to its leader's", partition=name, before=before, after=end))
         fetcher.release(partition)
         fetcher.touch(partition)
         broker.maybe_flush(partition)

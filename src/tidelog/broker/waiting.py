@@ -18,7 +18,16 @@ class Parked:
     """A request in the waiting room; what it waits for is the subclass's. (Not an ABC: `isinstance` with
     one of those costs a microsecond, on the way of every request.)"""
 
-    __slots__ = ("api_key", "connection", "deadline_ms", "is_gone", "parked_ms", "partitions", "slot")
+    __slots__ = (
+        "api_key",
+        "connection",
+        "deadline_ms",
+        "early",
+        "is_gone",
+        "parked_ms",
+        "partitions",
+        "slot",
+    )
 
     def __init__(self, deadline_ms: int, partitions: list[Partition]) -> None:
         self.deadline_ms = deadline_ms
@@ -26,6 +35,7 @@ class Parked:
         self.connection: Connection | None = None
         self.slot: Slot | None = None
         self.is_gone = False
+        self.early: Answer | None = None  # that it got before it was parked
         self.api_key = -1  # with the time of its arrival set by whoever parks it, for the metrics
         self.parked_ms = 0
 
@@ -95,8 +105,10 @@ class WaitingRoom:
         return self._deadlines[0][0] if self._deadlines else None
 
     def finish(self, parked: Parked, answer: Answer | None) -> None:
-        """Answer a parked request from outside, unless it has left."""
-        if not parked.is_gone:
+        """Answer a parked request from outside, unless it has left; one that is yet to be parked is not."""
+        if parked.slot is None:
+            parked.is_gone, parked.early = True, answer
+        elif not parked.is_gone:
             self._leave(parked, answer)
 
     def drop(self, connection: Connection) -> None:

@@ -121,16 +121,26 @@ class Reading:
     def note_follower(self) -> bool:
         """A follower has all before the offsets that it asks for. Whether it should hear at once, because it
         has yet to be told a high watermark."""
-        broker, fetch, session = self._broker, self._fetch, self._session
-        has_news = self._is_full
-        for topic, asked, partition in self._wanted:
-            if partition is None or partition.check_epoch(asked.current_leader_epoch):
-                continue
-            broker.replicas.on_fetch(partition, fetch.replica_id, fetch.replica_epoch, asked)
-            known = session.partitions.get((topic, asked.index)) if session is not None else None
-            if known is not None and known.high_watermark < partition.high_watermark:
-                has_news = True
-        return has_news
+        broker, fetch = self._broker, self._fetch
+        for _, asked, partition in self._wanted:
+            if partition is not None and not partition.check_epoch(asked.current_leader_epoch):
+                broker.replicas.on_fetch(partition, fetch.replica_id, fetch.replica_epoch, asked)
+        return self._is_full or self.has_untold_watermark()
+
+    def has_untold_watermark(self) -> bool:
+        """Whether a high watermark has moved since the follower was told."""
+        session = self._session
+        return session is not None and any(
+            partition is not None
+            and session.partitions[topic, asked.index].high_watermark < partition.high_watermark
+            for topic, asked, partition in self._wanted
+            if (topic, asked.index) in session.partitions
+        )
+
+    @property
+    def serves_readers(self) -> bool:
+        """Whether the follower that asks has consumers of its own, who wait for the high watermark."""
+        return self._fetch.replica_id >= 0 and self._broker.settings.text("replica.selector.class") != ""
 
     @property
     def partitions(self) -> list[Partition]:
@@ -351,10 +361,11 @@ class ParkedFetch(Parked):
         reading.release()
 
     def try_finish(self) -> Answer | None:
-        self._reading.read()
-        if self._reading.is_enough(self._min_bytes):
-            return self._reading.encode()
-        self._reading.release()
+        reading = self._reading
+        reading.read()
+        if reading.is_enough(self._min_bytes) or (reading.serves_readers and reading.has_untold_watermark()):
+            return reading.encode()
+        reading.release()
         return None
 
     def finish_late(self) -> Answer | None:

@@ -197,6 +197,8 @@ def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> int:
     request = Request(connection, api_key, version, correlation_id, frame, position)
     is_local = not broker.is_sharing or api_key not in CONTROLLER_APIS or broker.control.is_controller
     result = api.handler(broker, request) if is_local else _forward(broker, api, request)
+    if isinstance(result, Parked) and result.is_gone:
+        result = result.early
     if result is None:
         return api_key
     if isinstance(result, Parked):
@@ -225,7 +227,7 @@ def _forward(broker: Broker, api: Api, request: Request) -> Result:
         answered = api.handler(broker, kept)
         if isinstance(answered, Parked):
             answered.is_gone = True
-            return None
+            return answered.early
         return answered
 
     return broker.forwarding.forward(frame, request.correlation_id, refuse)
