@@ -293,9 +293,10 @@ class Partition:
     def maybe_advance(self) -> bool:
         """Move the high watermark to what every in-sync replica has; whether it moved."""
         leadership = self.leadership
-        if leadership is None:
+        end_offset = self.counted_end_offset
+        if leadership is None or end_offset <= self.high_watermark:
             return False
-        reached = leadership.committed(self.counted_end_offset, self.min_insync, self.is_waived)
+        reached = leadership.committed(end_offset, self.min_insync, self.is_waived)
         if reached <= self.high_watermark:
             return False
         self.high_watermark = reached
@@ -402,13 +403,14 @@ class Partition:
         if parting is not None or offset > log.end_offset:
             parting = parting or (self.leader_epoch, log.end_offset)
             return PartitionRead(_NONE, high_watermark, -1, start_offset, None, None, False, parting)
-        records = log.read(offset, log.end_offset, max_bytes, at_least_one)
+        end_offset = log.end_offset
+        records = log.read(offset, end_offset, max_bytes, at_least_one) if offset < end_offset else None
         is_cut = records is not None and records.size < max_bytes and records.file is not log.active.file
         return PartitionRead(_NONE, high_watermark, -1, start_offset, records, None, is_cut)
 
     def parting(self, offset: int, last_epoch: int) -> tuple[int, int] | None:
         """(epoch, end offset) of the last that a reader has in common with this log; None if that is all."""
-        if last_epoch < 0:
+        if last_epoch < 0 or (last_epoch == self.log.epochs.latest and offset <= self.log.end_offset):
             return None
         epoch, end_offset = self.log.epochs.end_of(last_epoch, self.log.end_offset)
         return None if epoch == last_epoch and end_offset >= offset else (epoch, end_offset)
