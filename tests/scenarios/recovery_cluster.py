@@ -31,6 +31,7 @@ from tidelog.replication.partition import Partition
 TICK_MS = 100
 CLIENT = 0  # where it is, among the machines
 Ends = tuple[int, int, int]  # who opened a connection, to whom, in which lane
+STEPS_MAX = 1_000  # what the whole cluster does between two ticks
 FRAME_SIZE_MAX = 1 << 24
 SETTINGS = {
     "min.insync.replicas": "2",
@@ -129,7 +130,9 @@ class RecoveryCluster:
 
     def run(self) -> None:
         """Until nothing is under way any more."""
-        while self._queue:
+        for _ in range(STEPS_MAX):
+            if not self._queue:
+                return
             machine, action = self._queue.popleft()
             if machine.broker is None:
                 continue
@@ -139,6 +142,7 @@ class RecoveryCluster:
             self._set_time(machine)
             action()
             self._settle(machine)
+        raise AssertionError(f"they do not come to rest: {self.said[-4:]}")
 
     def _later(self, machine: Machine, action: Callable[[], None]) -> None:
         broker = machine.broker
