@@ -6,23 +6,32 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import COMMAND, Outcome, Tidelog
+from tests.soak import is_soak
 from tests.spark.programs import awaited
 from tidelog.spark.pipelines.status import RunStatus, StatusFile
 from tidelog.testing.process import BrokerProcess
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
-EVENTS = 3_000
+EVENTS = 1_500
 RUN_SECONDS_MAX = 600
 SPARK = ("--master", "local[2]", "-o", "spark.driver.memory=1g")
 QUERIES = ["metrics.aggregates", "metrics.live", "metrics.rejected"]
+# One after the other in one process, so that the second finds a JVM that is warm; a line of JSON each.
+SEVERAL = """
+import json, sys
+from tidelog.cli.main import main
+sys.exit(max(main(words) for words in json.loads(sys.argv[1])))
+"""
 
 pytestmark = pytest.mark.timeout(RUN_SECONDS_MAX)
 
@@ -48,6 +57,21 @@ class Runs:
                 process.kill()
         return Outcome(process.returncode, out.decode(), error.decode())
 
+    def several(self, *commands: Sequence[str]) -> list[Any]:
+        """What each of the commands prints as JSON."""
+        words = [
+            ["pipeline", *command, "--dir", str(self.directory), "--format", "json"] for command in commands
+        ]
+        done = subprocess.run(
+            [sys.executable, "-c", SEVERAL, json.dumps(words)],
+            env=self.tidelog.environment,
+            capture_output=True,
+            timeout=RUN_SECONDS_MAX,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
     def status(self) -> RunStatus | None:
         return StatusFile(self.directory, "metrics").read()
 
@@ -65,29 +89,27 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
 
 
 @pytest.fixture(scope="module")
-def first(runs: Runs) -> dict[str, object]:
-    """What a run over all that is there tells."""
-    done = runs("run", "metrics", "--once", *SPARK, "--format", "json")
-    assert done.exit_code == 0, done.error
-    told: dict[str, object] = json.loads(done.out)
-    return told
+def told(runs: Runs) -> list[Any]:
+    """What a run over all that is there tells, and the report that is drawn from it."""
+    return runs.several(("run", "metrics", "--once", *SPARK), ("report", "metrics", *SPARK))
 
 
-def test_once_reads_all_that_is_there_and_loads_its_days(runs: Runs, first: dict[str, object]) -> None:
-    queries = first["queries"]
-    assert isinstance(queries, list) and [query["name"] for query in queries] == QUERIES
+def test_once_reads_all_that_is_there_and_loads_its_days(runs: Runs, told: list[Any]) -> None:
+    queries, days = told[0]["queries"], told[0]["days"]
+    assert [query["name"] for query in queries] == QUERIES
     assert all((query["rows"], query["lag"], query["error"]) == (EVENTS, 0, "") for query in queries)
-    days = first["days"]
-    assert isinstance(days, list) and days[0]["rows"]["aggregates"] > 100
+    assert days[0]["rows"]["aggregates"] > 100
     assert list((runs.directory / "lake" / "metrics" / "aggregates").glob("day=*/*.parquet"))
     status = runs.status()
     assert status is not None and (status.state, status.mode) == ("stopped", "once")
 
 
-def test_a_report_is_drawn_from_what_was_loaded(runs: Runs, first: dict[str, object]) -> None:
-    drawn = json.loads(runs("report", "metrics", *SPARK, "--format", "json").out)
-    assert Path(drawn["page"]).read_text("utf-8").startswith("<!doctype html>")
-    assert len(drawn["pictures"]) >= 3
+def test_a_report_is_drawn_from_what_was_loaded(told: list[Any]) -> None:
+    assert Path(told[1]["page"]).read_text("utf-8").startswith("<!doctype html>")
+    assert len(told[1]["pictures"]) >= 3
+
+
+only_in_the_soak = pytest.mark.skipif(not is_soak(), reason="in the soak; Ctrl-C stops one in every run")
 
 
 def terminate(process: subprocess.Popen[bytes]) -> None:
@@ -100,9 +122,12 @@ def press_control_c(process: subprocess.Popen[bytes]) -> None:
     os.killpg(process.pid, signal.SIGINT)
 
 
-@pytest.mark.parametrize(("stop", "seed"), [(terminate, 2), (press_control_c, 3)])
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("stop", "seed"), [pytest.param(terminate, 2, marks=only_in_the_soak), (press_control_c, 3)]
+)
 def test_continuous_reads_what_comes_until_it_is_told_to_stop(
-    runs: Runs, first: dict[str, object], stop: Callable[[subprocess.Popen[bytes]], None], seed: int
+    runs: Runs, told: list[Any], stop: Callable[[subprocess.Popen[bytes]], None], seed: int
 ) -> None:
     process = runs.start("run", "metrics", "--continuous", *SPARK)
     try:
@@ -126,7 +151,7 @@ def has_read(status: RunStatus | None, pid: int, rows: int) -> bool:
     return is_this and status is not None and all(query.rows >= rows for query in status.queries)
 
 
-def test_a_query_that_fails_ends_the_run_with_one_line(runs: Runs, first: dict[str, object]) -> None:
+def test_a_query_that_fails_ends_the_run_with_one_line(runs: Runs, told: list[Any]) -> None:
     for words in (("delete", "metrics.measurements"), ("create", "metrics.measurements")):
         assert runs.tidelog("topic", *words).exit_code == 0
     failed = runs("run", "metrics", "--once", *SPARK)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.compat.client import Sent
 from tests.compat.confluent.driver import Confluent
+from tests.soak import is_soak
 from tests.spark.programs import run_python
 from tidelog.spark import register
 
@@ -85,6 +86,8 @@ def test_an_installed_tidelog_is_found_by_its_name(
     assert run_python(program, tmp_path).split() == ["one", "two"]
 
 
+@pytest.mark.soak
+@pytest.mark.skipif(not is_soak(), reason="a JVM of its own: in the soak; the two below are in every run")
 def test_what_is_missing_is_named_and_other_sources_go_on(bootstrap: str, topic: str, tmp_path: Path) -> None:
     (tmp_path / "pyspark_other.py").write_text(OTHER_SOURCE)
     (tmp_path / "sitecustomize.py").write_text(HIDE_NUMBA)
@@ -93,6 +96,18 @@ def test_what_is_missing_is_named_and_other_sources_go_on(bootstrap: str, topic:
     other, said = output.splitlines()
     assert other == "7"
     assert "needs numba" in said and "pip install 'tidelog[spark]'" in said
+
+
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    pyspark_tidelog = pytest.importorskip("pyspark_tidelog", reason="PySpark is not installed")
+    found = pyspark_tidelog.find_spec
+    monkeypatch.setattr(pyspark_tidelog, "find_spec", lambda name: None if name == "numba" else found(name))
+    source = pyspark_tidelog._choose()
+    assert source.name() == "tidelog"
+    with pytest.raises(
+        pyspark_tidelog.SourceUnusable, match=r"needs numba, .* pip install 'tidelog\[spark\]'"
+    ):
+        source({})
 
 
 def test_a_source_that_cannot_be_loaded_takes_no_other_with_it(
