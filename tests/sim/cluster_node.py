@@ -195,7 +195,8 @@ class ClusterNode:
 
         def tick() -> None:
             if self._tick_ms == time_ms and self.broker is not None:
-                self.broker.tick()
+                if self.broker.is_serving:
+                    self.broker.tick()
                 self._plan_tick(self.world.clock.now_ms + TICK_MS)
 
         self.plan_at(time_ms, tick)

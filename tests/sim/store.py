@@ -166,7 +166,7 @@ class SimulatedConnection:
         self._store.counts["requests"] += isinstance(request, StoreRequest)
         if self._ended_ms != NEVER:
             if isinstance(request, StoreRequest):
-                self._send(now_ms, StoreReply(request.ticket, Unknown("the session has ended")), 0)
+                self._send(now_ms, StoreReply(request.ticket, Unknown("the session has ended")), 1)
             return
         is_cut = now_ms < self._cut_until_ms
         fate = Fate.ANSWERED if isinstance(request, Watch) else self._store.fate()
