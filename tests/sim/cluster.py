@@ -51,6 +51,7 @@ class World:
         session_ms = self.plan.store.session_timeout_ms
         self.store = SimulatedStore(random, quiet(session_ms))
         self.committed = self.store.tree = Committed()
+        self.committed.node_of = self.store.node_of
         self.network = Network(self)
         self.single, self.eligible = SingleLeaderPerEpoch(), LeaderWasEligible()
         self.epochs, self.watermark = ControllerEpochMonotonic(), HighWatermarkNeverFalls()

@@ -34,7 +34,9 @@ class Committed(SharedTree):
     def __init__(self) -> None:
         super().__init__()
         self.observers: list[Callable[[Commit], None]] = []
+        self.node_of: Callable[[Session | None], int | None] = lambda session: None
         self._session: Session | None = None
+        self._controller: int | None = None  # who became controller last; it may be it no more
         self._data: dict[str, bytes] = {}
 
     def at(self, path: str) -> bytes | None:
@@ -58,8 +60,7 @@ class Committed(SharedTree):
             self._session = None
 
     def _commit(self, touched: dict[str, Any]) -> None:
-        controller = self._held.get(CONTROLLER)
-        is_of_controller = controller is not None and controller.owner is self._session
+        is_of_controller = self._session is not None and self.node_of(self._session) == self._controller
         super()._commit(touched)
         before = {path: self._data.get(path) for path in touched}
         for path in touched:
@@ -68,6 +69,8 @@ class Committed(SharedTree):
                 self._data.pop(path, None)
             else:
                 self._data[path] = held.node.data
+        if touched.get(CONTROLLER) is not None:
+            self._controller = json.loads(self._data[CONTROLLER])["id"]
         if touched:
             commit = Commit(self, before, is_of_controller)
             for observe in self.observers:

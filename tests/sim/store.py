@@ -124,6 +124,10 @@ class SimulatedStore:
             for connection in self._connections:
                 connection.on_commit(now_ms, touched)
 
+    def node_of(self, session: Session | None) -> int | None:
+        """Whose session that is, as long as it lasts."""
+        return next((each.node for each in self._connections if each.has(session)), None)
+
     def forget(self, connection: SimulatedConnection) -> None:
         self._connections.remove(connection)
 
@@ -158,6 +162,9 @@ class SimulatedConnection:
         self._ended_ms = NEVER  # when the broker will know that its session was ended
         self._is_killed = False
         self._unreported: Counter[str] = Counter()  # changes near a path since the broker last heard of it
+
+    def has(self, session: Session | None) -> bool:
+        return session is not None and self._session is session
 
     # The broker's side.
 
