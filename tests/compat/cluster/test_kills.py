@@ -67,6 +67,39 @@ def test_kills_of_each_broker_in_turn_lose_double_and_reorder_nothing(cluster: C
 
 @pytest.mark.soak
 @pytest.mark.timeout(3_000)
+def test_whichever_brokers_go_and_come_at_once_nothing_is_lost(cluster: Cluster) -> None:
+    """Two of three may be gone, or all: writes wait, and go on."""
+    seed, ends, outcome, findings = choose_seed(), 0, "failed", Findings()
+    chance = random.Random(seed)
+    with ReplicatedLoad(cluster, "chaos", PARTITIONS, {"idempotent": IDEMPOTENT}) as load:
+        try:
+            load.resume()
+            load.await_acknowledged(500)
+            while ends < (SOAK_KILLS if is_soak() else 8):
+                broker = cluster[chance.randint(1, 3)]
+                if not broker.is_running:
+                    broker.start()
+                    continue
+                (broker.kill if chance.random() < 0.7 else broker.stop)()
+                ends += 1
+                if all(each.is_running for each in cluster.brokers.values() if each is not broker):
+                    load.await_acknowledged(chance.randrange(1, 2_000))
+            for broker in cluster.brokers.values():
+                if not broker.is_running:
+                    broker.start()
+            watch(cluster).until_in_sync("chaos")
+            load.finish()
+            findings = check_topic(cluster.bootstrap_servers, load)
+            assert findings.is_clean, f"after {ends} ends: {findings}"
+            outcome = "passed"
+        finally:
+            found = (findings.missing_count, findings.duplicated_count)
+            tally = Tally(outcome, ends, load.acknowledged_count, *found, seed)
+            record("any brokers of a cluster at once", tally)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_000)
 def test_members_of_groups_notice_nothing_of_a_broker_s_death_but_a_retry(
     cluster: Cluster, tmp_path: Path
 ) -> None:
