@@ -36,7 +36,7 @@ from tidelog.broker.telemetry import Telemetry
 from tidelog.broker.topics import Topics
 from tidelog.broker.waiting import WaitingRoom
 from tidelog.cluster import controller
-from tidelog.cluster.image import BROKER_CONFIG, DEFAULT_BROKER, Image, TopicFacts
+from tidelog.cluster.image import BROKER_CONFIG, CONTROLLER, DEFAULT_BROKER, Image, TopicFacts
 from tidelog.cluster.store import (
     Action,
     Changed,
@@ -170,7 +170,7 @@ class Broker:
         """Let what has changed in the image take effect here."""
         topics: dict[bytes, None] = {}
         written: dict[bytes, None] = {}
-        has_brokers = False
+        has_brokers = has_controller = False
         for path in paths:
             parts = path.split("/")
             if parts[1] == "config" and parts[2] == BROKER_CONFIG:
@@ -182,6 +182,8 @@ class Broker:
                     written[bytes.fromhex(parts[2])] = None
             elif parts[1] == "brokers":
                 has_brokers = True
+            elif path == CONTROLLER:
+                has_controller = True
         for topic_id in written:
             topic = self.image.topics_by_id.get(topic_id)
             if topic is not None and self.partitions.of(topic_id) is not None:
@@ -195,6 +197,8 @@ class Broker:
             if topics or has_brokers:
                 self.control.note_change()
                 self.control.look()
+        if has_controller:
+            self.control.note_controller()
         self.forwarding.note_topics()
 
     def use_broker_settings(self) -> None:

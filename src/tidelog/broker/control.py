@@ -47,7 +47,7 @@ NOTICES_DELETED_TOGETHER = 500
 class Control:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._epoch = NOBODY  # under which this broker is the controller, if it is
+        self._seen_epoch = NOBODY  # of the last controller that was noticed
         self._is_candidate = False  # a candidacy is under way
         self._is_due = False  # something has changed that elections may follow from
         self._is_writing = False
@@ -57,8 +57,12 @@ class Control:
 
     @property
     def is_controller(self) -> bool:
+        """Whether the store has this broker as the controller, as last seen; however it came to that, for an
+        answer may have been lost. If another one is by now, the store refuses what this one writes."""
         image = self._broker.image
-        return self._epoch == image.controller_epoch and image.controller_id == self._broker.node_id
+        return image.controller_id == self._broker.node_id and (
+            image.controller_own_epoch == image.controller_epoch
+        )
 
     @property
     def check(self) -> Check:
@@ -74,49 +78,42 @@ class Control:
             return []
         return controller.decide_candidacy(image, self._broker.node_id)
 
-    def accept(self, operations: list[Operation]) -> None:
-        """A candidacy has been confirmed."""
-        if any(operation.path == CONTROLLER for operation in operations):
-            self._epoch = self._broker.image.controller_epoch
-            self._is_due = True
-            self._broker.events.append(info("controller", epoch=self._epoch))
-
     def stand(self) -> None:
         """Try to become the controller."""
         operations = self.candidacy()
         if self._is_candidate or not operations or not self._broker.is_registered:
             return
         self._is_candidate = True
-        attempted = self._broker.image.controller_epoch + 1
 
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
                 self._is_candidate = False
-                self.accept(operations)
-                self.look()
             else:
-                self._see_who_won(attempted)
+                self._see_who_won()
 
         self._broker.change(operations, on_outcome)
 
-    def _see_who_won(self, attempted: int) -> None:
+    def _see_who_won(self) -> None:
         def on_reading(outcome: Outcome) -> None:
             self._is_candidate = False
             broker = self._broker
             if isinstance(outcome, Tree):
                 broker.follow(broker.image.take((CONTROLLER, CONTROLLER_EPOCH), outcome.nodes))
-                if (
-                    broker.image.controller_id == broker.node_id
-                    and broker.image.controller_epoch == attempted
-                ):
-                    self._epoch = attempted
-                    self._is_due = True
 
         self._broker.submit(ReadNodes((CONTROLLER, CONTROLLER_EPOCH), is_synced=True), on_reading)
 
+    def note_controller(self) -> None:
+        """The store has another controller, or none, or this broker."""
+        image = self._broker.image
+        if self.is_controller and self._seen_epoch != image.controller_epoch:
+            self._broker.events.append(info("controller", epoch=image.controller_epoch))
+        self._seen_epoch = image.controller_epoch
+        self._is_due = True
+        self.look()
+
     def resign(self) -> None:
-        """The session that it was controller in has ended."""
-        self._epoch = NOBODY
+        """The session that it may have been controller in has ended."""
+        self._broker.image.controller_id = NOBODY
 
     # What the controller sees to by itself.
 
@@ -141,10 +138,10 @@ class Control:
 
     def look(self) -> None:
         """Elect where a leader is missing, some partitions at a time."""
-        if not self._is_due or self._is_writing or not self.is_controller:
+        broker = self._broker
+        if not self._is_due or self._is_writing or not self.is_controller or not broker.is_registered:
             return
         self._is_due = False
-        broker = self._broker
         elected: list[Elected] = []
         for each in decide_elections(broker.image, broker.partitions.resolve):
             if len(elected) == ELECTIONS_TOGETHER:

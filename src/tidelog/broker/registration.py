@@ -137,17 +137,16 @@ class Registration:
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
                 self._facts = facts
-                self._on_registered(operations)
+                self._on_registered()
             else:
                 self._retry(outcome, "this broker cannot be registered")
 
         broker.change(operations, on_outcome)
 
-    def _on_registered(self, operations: list[Operation]) -> None:
+    def _on_registered(self) -> None:
         broker = self._broker
         self._is_trusted = True  # from here on, until the process ends
         broker.replicas.use_broker_epoch(self.epoch)
-        broker.control.accept(operations)
         for directory in broker.partitions.directories:
             try:
                 if directory.failure is None:

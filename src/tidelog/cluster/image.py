@@ -147,7 +147,8 @@ class Image:
         self.scram: dict[str, dict[str, dict[str, Any]]] = {}  # by user and mechanism
         self.broker_epochs: dict[int, BrokerEpoch] = {}
         self.controller_id = NOBODY
-        self.controller_epoch = 0
+        self.controller_epoch = 0  # the last one that there was,
+        self.controller_own_epoch = NOBODY  # and that of the controller
         self.next_producer_id = 0
         self.features_epoch = -1
         self.feature_levels: dict[str, int] = {}
@@ -221,7 +222,7 @@ class Image:
         elif path == CONTROLLER_EPOCH:
             self.controller_epoch = fields["epoch"]
         elif path == CONTROLLER:
-            self.controller_id = fields["id"]
+            self.controller_id, self.controller_own_epoch = fields["id"], fields["epoch"]
         elif path.startswith(BROKER_EPOCHS + "/"):
             self.broker_epochs[int(parts[3])] = BrokerEpoch(fields["epoch"], fields["trusted_since"])
         elif path.startswith(BROKERS + "/"):
