@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 TICK_MS = 100
 PORT = 9092
 HAND_OVER_MS = 5_000
-FLUSH_MS_MAX = 8
 
 
 class Answered(Protocol):
@@ -300,7 +299,7 @@ class ClusterNode:
             if following is not None:
                 self._checkpoint(following)
 
-        self.plan(self.world.clock.random.randint(0, FLUSH_MS_MAX), write)
+        self.plan(self.world.clock.random.randint(0, self.world.plan.flush_ms_max), write)
 
     def _flush(self, partition: Partition, job: FlushJob) -> None:
         random = self.world.clock.random
@@ -311,13 +310,13 @@ class ClusterNode:
                 job.run()
             except OSError as problem:
                 failure = problem
-            self.plan(random.randint(0, FLUSH_MS_MAX), lambda: tell(failure))
+            self.plan(random.randint(0, self.world.plan.flush_ms_max), lambda: tell(failure))
 
         def tell(failure: OSError | None) -> None:
             assert self.broker is not None
             self.broker.on_flushed(partition, failure)
 
-        self.plan(random.randint(0, FLUSH_MS_MAX), run)
+        self.plan(random.randint(0, self.world.plan.flush_ms_max), run)
 
 
 def _remove(removal: Removal) -> None:

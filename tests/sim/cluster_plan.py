@@ -43,6 +43,7 @@ class Plan:
     fault_pause_ms: int  # between two faults, on average
     cut: float
     slow: float
+    flush_ms_max: int  # how long an fsync takes, and again until the broker hears of it
     weights: dict[str, int] = field(default_factory=dict)  # of the faults
 
 
@@ -80,6 +81,7 @@ def choose_plan(random: Random) -> Plan:
         random.choice((400, 1_000, 2_000)),
         random.choice((0, 0.002, 0.01)),
         random.choice((0, 0.02)),
+        random.choice((8, 8, 250)),
         {name: random.choice((0, 1, 1, 3)) for name in FAULTS},
     )
 

@@ -1,0 +1,51 @@
+"""The simulation bites: each classic bug under `mutants/` is found within the seeds that `make test` runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.sim.cluster_mutants import FOUND, PATCHES, SOURCE, DoesNotApply, make_mutant
+from tests.sim.test_cluster import SAMPLE_COUNT
+
+SEED = re.compile(r"^Seed: (\d+)$", re.MULTILINE)
+TIMEOUT_S = 900
+
+
+def seeds_for(patch: Path) -> list[int]:
+    """Those of `make test`; first the one that found this bug before."""
+    named = SEED.search(patch.read_text("utf-8"))
+    first = [int(named[1])] if named is not None else []
+    return [*first, *(seed for seed in range(SAMPLE_COUNT) if seed not in first)]
+
+
+@pytest.mark.skipif(bool(os.environ.get("TIDELOG_SEED")), reason="one seed is looked at")
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
+def test_the_simulation_finds_the_bug(patch: Path, tmp_path: Path) -> None:
+    make_mutant(patch, tmp_path)
+    command = [sys.executable, "-m", "tests.sim.cluster_mutants", *map(str, seeds_for(patch))]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        command,
+        cwd=SOURCE.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == FOUND, f"{patch.stem} was not found:\n{done.stdout}{done.stderr}"
+
+
+def test_a_patch_that_no_longer_applies_says_so(tmp_path: Path) -> None:
+    patch = tmp_path / "old.patch"
+    patch.write_text(
+        "Once.\n\n--- a/tidelog/__init__.py\n+++ b/tidelog/__init__.py\n@@ -1 +1 @@\n-gone\n+new\n"
+    )
+    with pytest.raises(DoesNotApply, match=r"old\.patch does not apply to tidelog/__init__\.py any more"):
+        make_mutant(patch, tmp_path / "copy")
