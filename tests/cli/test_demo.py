@@ -9,12 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import COMMAND, Tidelog
+from tests.soak import is_soak
 from tidelog.cli.demo import PORTION_MS, in_portions
 from tidelog.cli.demo_check import Finding
 
 DEMO_SECONDS_MAX = 900
 
 
+@pytest.mark.soak
+@pytest.mark.skipif(
+    not is_soak(), reason="two minutes of Spark: in the soak, and whenever `make demo` is run"
+)
 @pytest.mark.timeout(DEMO_SECONDS_MAX + 60)
 def test_the_demo_finds_everything_after_the_kill_and_leaves_the_report_alone(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
