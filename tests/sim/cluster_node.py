@@ -92,7 +92,8 @@ class ClusterNode:
         self.started_ms = clock.now_ms
         root = self.disk.root
         directories = [LogDirectory(root.folder(name)) for name in self.folders]
-        root.sync()
+        if self.life == 1:
+            root.sync()  # the operator made the log directories long ago
         settings = BrokerSettings(dict(self.properties))
         self.broker = Broker(
             settings, directories, clock.random.randbytes, is_sharing=True, boot_id=f"boot {self.boot_count}"
