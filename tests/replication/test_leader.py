@@ -8,7 +8,7 @@ import pytest
 
 from tests.replication.leading import image_of
 from tidelog.cluster.image import BrokerEpoch, PartitionFacts
-from tidelog.replication.leader import UNKNOWN_OFFSET, Leadership
+from tidelog.replication.leader import AWAIT_MS_MAX, AWAIT_PAUSE_MS, UNKNOWN_OFFSET, Leadership
 
 LAG_MS = 1_000
 
@@ -211,3 +211,40 @@ def test_a_consumer_is_sent_to_the_follower_in_its_rack_that_has_what_it_asks_fo
     assert led.leadership.preferred_for("b", 70) is None
     assert led.leadership.preferred_for("a", 40) is None
     assert led.leadership.preferred_for("c", 40) is None
+
+
+def test_a_follower_that_is_always_one_fetch_behind_is_waited_for_once() -> None:
+    led = Led(in_sync=(1, 2))
+    led.fetch(2, 100)
+    led.fetch(3, 80)
+    led.high_watermark = led.committed()
+    led.now_ms, led.end_offset = 10, 120
+    led.fetch(2, 120)
+    led.fetch(3, 100)
+    led.high_watermark = led.committed()
+    assert led.high_watermark == 120 and not led.leadership.may_admit(3, led.high_watermark)
+    assert led.leadership.may_await(3, led.now_ms)
+    led.leadership.begin_await(3, led.now_ms)
+    led.now_ms, led.end_offset = 20, 140
+    led.fetch(2, 140)
+    assert led.committed() == 100  # nothing more than 120 is committed until broker 3 has asked again
+    led.fetch(3, 120)
+    assert led.leadership.may_admit(3, led.high_watermark)
+
+
+def test_nobody_is_waited_for_long_or_often_or_who_does_not_keep_up() -> None:
+    led = Led(in_sync=(1, 2))
+    led.fetch(3, 10)
+    led.now_ms = 10
+    led.fetch(3, 50)
+    assert not led.leadership.may_await(3, led.now_ms)  # there was more than that when it asked before
+    led.now_ms, led.end_offset = 20, 110
+    led.fetch(3, 100)
+    assert led.leadership.may_await(3, led.now_ms)
+    led.leadership.begin_await(3, led.now_ms)
+    assert not led.leadership.end_await(led.now_ms + AWAIT_MS_MAX)
+    assert led.leadership.end_await(led.now_ms + AWAIT_MS_MAX + 1) and led.leadership.awaited is None
+    led.now_ms += AWAIT_MS_MAX + 2
+    led.fetch(3, 110)
+    assert not led.leadership.may_await(3, led.now_ms)
+    assert led.leadership.may_await(3, 20 + AWAIT_PAUSE_MS)

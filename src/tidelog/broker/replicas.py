@@ -51,6 +51,8 @@ class Replicas:
         self._addresses: dict[int, tuple[str, int]] = {}
         self._epochs: dict[int, int] = {}  # of the other brokers, when last looked at
         self._to_look: dict[Partition, None] = {}  # led, and its ISR may have to change
+        self._admissions: dict[Partition, None] = {}  # led, and somebody can join now
+        self._awaiting: dict[Partition, None] = {}  # led, and the high watermark waits for who will join
         self._undecided: list[Asked] = []  # nobody knows yet what became of these
         settings = broker.settings
         self._lag_max_ms = settings.number("replica.lag.time.max.ms")
@@ -262,10 +264,29 @@ class Replicas:
         if progress is None or offset > partition.log.end_offset:
             return
         progress.start_offset = asked.log_start_offset
+        if leadership.may_admit(node_id, partition.high_watermark):
+            self._admissions[partition] = None  # before anything more is committed that it lacks
+            return
+        if leadership.awaited == node_id:
+            leadership.awaited = None
         if partition.maybe_advance():
             broker.on_moved(partition)
-        if leadership.members_may_change(node_id):
-            self._to_look[partition] = None
+        if leadership.may_await(node_id, broker.uptime_ms):
+            leadership.begin_await(node_id, broker.uptime_ms)
+            self._awaiting[partition] = None
+
+    def admit(self) -> None:
+        """Take in who has just shown that it has all that is committed."""
+        if not self._admissions:
+            return
+        admissions, self._admissions = self._admissions, {}
+        self._to_look |= admissions
+        self._propose()
+        for partition in admissions:
+            if partition.leadership is not None:
+                partition.leadership.awaited = None
+            if partition.maybe_advance():
+                self._broker.on_moved(partition)
 
     @property
     def is_needed(self) -> bool:
@@ -306,10 +327,20 @@ class Replicas:
             if fetcher.is_overdue(self._broker.uptime_ms):
                 self._begin_anew(node_id)
             self.send(node_id)
+        self._end_awaits()
         if self._undecided:
             undecided, self._undecided = self._undecided, []
             self._find_out(undecided)
         self._propose()
+
+    def _end_awaits(self) -> None:
+        for partition in list(self._awaiting):
+            leadership = partition.leadership
+            if leadership is not None and leadership.end_await(self._broker.uptime_ms):
+                partition.maybe_advance()
+                self._broker.on_moved(partition)
+            if leadership is None or leadership.awaited is None:
+                del self._awaiting[partition]
 
     @property
     def next_due_ms(self) -> int | None:

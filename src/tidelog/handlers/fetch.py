@@ -125,6 +125,7 @@ class Reading:
         for _, asked, partition in self._wanted:
             if partition is not None and not partition.check_epoch(asked.current_leader_epoch):
                 broker.replicas.on_fetch(partition, fetch.replica_id, fetch.replica_epoch, asked)
+        broker.replicas.admit()
         return self._is_full or self.has_untold_watermark()
 
     def has_untold_watermark(self) -> bool:

@@ -21,6 +21,8 @@ from tidelog.cluster.elections import leave
 from tidelog.cluster.image import Image, PartitionFacts
 
 UNKNOWN_OFFSET = -1
+AWAIT_MS_MAX = 500
+AWAIT_PAUSE_MS = 2_000
 
 
 class FollowerProgress:
@@ -32,6 +34,7 @@ class FollowerProgress:
         "caught_up_ms",
         "end_offset",
         "fetched_ms",
+        "keeps_up",
         "start_offset",
     )
 
@@ -41,12 +44,14 @@ class FollowerProgress:
         self.broker_epoch = -1
         self.caught_up_ms = now_ms  # when it last had all that the leader had
         self.fetched_ms = now_ms
+        self.keeps_up = False  # it has all that there was when it asked before
         self.asked_end_offset = UNKNOWN_OFFSET  # where the leader's log ended at its last fetch
 
     def note(self, offset: int, broker_epoch: int, leader_end_offset: int, now_ms: int) -> None:
+        self.keeps_up = offset >= self.asked_end_offset >= 0
         if offset >= leader_end_offset:
             self.caught_up_ms = now_ms
-        elif offset >= self.asked_end_offset >= 0:
+        elif self.keeps_up:
             self.caught_up_ms = self.fetched_ms
         self.end_offset = offset
         self.broker_epoch = broker_epoch
@@ -73,6 +78,9 @@ class Leadership:
         self.followers = {
             node_id: FollowerProgress(now_ms) for node_id in facts.replicas if node_id != self._node_id
         }
+        self.awaited: int | None = None  # a follower that is about to join: nothing is committed without it
+        self._awaited_ms = 0
+        self._await_again_ms = 0
         self._required: list[int] = []
         self._find_required()
 
@@ -137,6 +145,8 @@ class Leadership:
                 reached = end_offset
             if not self.covers(facts if node_id in facts.members else self.facts, node_id, is_waived):
                 return UNKNOWN_OFFSET
+        if self.awaited is not None:
+            reached = min(reached, self.followers[self.awaited].end_offset)
         return reached
 
     # The ISR.
@@ -174,17 +184,46 @@ class Leadership:
         return image.is_able(node_id) and (is_waived or image.is_trusted(self.facts, node_id))
 
     def _may_join(self, node_id: int, high_watermark: int) -> bool:
-        progress, broker = self.followers[node_id], self._image.brokers.get(node_id)
-        if broker is None or broker.is_stopping or broker.epoch != progress.broker_epoch:
-            return False
-        return progress.end_offset >= max(high_watermark, self.start_offset)
+        end_offset = self.followers[node_id].end_offset
+        return self._is_registered(node_id) and end_offset >= max(high_watermark, self.start_offset)
 
-    def members_may_change(self, node_id: int) -> bool:
-        """Whether a follower that has just fetched is not, or not under its epoch, in the ISR."""
+    def _is_registered(self, node_id: int) -> bool:
+        """Whether a follower's broker is there to stay, and fetches as the one it has registered as."""
+        broker = self._image.brokers.get(node_id)
+        is_able = broker is not None and not broker.is_stopping
+        return broker is not None and is_able and broker.epoch == self.followers[node_id].broker_epoch
+
+    def may_admit(self, node_id: int, high_watermark: int) -> bool:
+        """Whether a follower that has just fetched is outside of the ISR and could join."""
+        is_open = self.pending is None and self._is_outside(node_id)
+        return is_open and self._may_join(node_id, high_watermark)
+
+    def _is_outside(self, node_id: int) -> bool:
+        """Whether it is not a member, or was taken in before it may have lost something."""
         facts = self.facts
-        return self.pending is None and (
-            node_id not in facts.in_sync_replicas or not self._image.is_trusted(facts, node_id)
-        )
+        return node_id not in facts.in_sync_replicas or not self._image.is_trusted(facts, node_id)
+
+    def may_await(self, node_id: int, now_ms: int) -> bool:
+        """Whether a follower outside takes all that there is with every fetch, and only lacks what has been
+        committed since the last one: under steady writes it would never get in."""
+        progress = self.followers[node_id]
+        if self.awaited is not None or self.pending is not None or now_ms < self._await_again_ms:
+            return False
+        keeps_up = progress.keeps_up and progress.end_offset >= self.start_offset
+        return keeps_up and self._is_outside(node_id) and self._is_registered(node_id)
+
+    def begin_await(self, node_id: int, now_ms: int) -> None:
+        """Let the high watermark wait for one fetch of a follower."""
+        self.awaited = node_id
+        self._awaited_ms = now_ms
+        self._await_again_ms = now_ms + AWAIT_PAUSE_MS
+
+    def end_await(self, now_ms: int) -> bool:
+        """Wait no more if that took too long; whether it did."""
+        if self.awaited is None or now_ms - self._awaited_ms <= AWAIT_MS_MAX:
+            return False
+        self.awaited = None
+        return True
 
     def begin_change(self, proposed: PartitionFacts) -> None:
         assert self.pending is None
