@@ -217,7 +217,11 @@ class Replicas:
         broker = self._broker
         for partition, step in cuts:
             log, epoch = partition.log, partition.leader_epoch
-            floor = end_below(log, step.offset) if isinstance(step, Cut) else log.end_offset
+            try:
+                floor = end_below(log, step.offset) if isinstance(step, Cut) else log.end_offset
+            except OSError as failure:
+                broker.fail_directory(partition.directory, failure)
+                continue
             if floor >= max(log.recovery_point, log.start_offset):
                 self._carry_out(partition, epoch, step)
                 continue

@@ -21,6 +21,7 @@ from tidelog.replication.partition import Partition
 
 FETCH_VERSION = 17
 CLIENT_ID = "tidelog-replica"
+FLUSHING_WAIT_MS = 10
 _BODY_POSITION = 5  # behind the correlation id and the header's tagged fields
 _SESSION_ERRORS = (
     int(ErrorCode.fetch_session_id_not_found),
@@ -124,7 +125,9 @@ class Fetcher:
         if not self._told and not wanted:
             return None
         limits = self.limits
-        request = FetchRequest(self._node_id, limits.wait_ms, limits.min_bytes, limits.max_bytes, 0)
+        is_flushing = any(due < 0 for due in self._waiting.values())  # and will want more very soon
+        wait_ms = min(limits.wait_ms, FLUSHING_WAIT_MS) if is_flushing else limits.wait_ms
+        request = FetchRequest(self._node_id, wait_ms, limits.min_bytes, limits.max_bytes, 0)
         request.session_id, request.session_epoch = self._session_id, self._session_epoch
         request.replica_epoch = self.broker_epoch
         for (topic_id, _), asked in wanted.items():
