@@ -44,6 +44,11 @@ class _Content:
             self.durable[start:end] = bytes(end - start)
         self.kept_size = len(self.durable)
 
+    def rewrite(self, size: int) -> None:
+        """What an fsync dropped is dirty again."""
+        self.kept_size = min([self.kept_size, *(start for start, _ in self.lost if start < size)])
+        self.lost = [(max(start, size), end) for start, end in self.lost if end > size]
+
     def fail_sync(self) -> None:
         """The kernel gives up the dirty pages and calls them clean: a second fsync would report success."""
         if self.kept_size < len(self.data):
@@ -241,6 +246,10 @@ class SimulatedFile:
         self._content.truncate(size)
         self.size = size
         self.generation += 1
+
+    def rewrite(self, size: int) -> None:
+        self._check()
+        self._content.rewrite(size)
 
     def sync(self) -> None:
         self._check()

@@ -11,7 +11,9 @@ import pytest
 from tests.log.making import make_batch, read_log, split
 from tests.sim.node import BrokerOnDisk
 from tidelog.base.limits import SCAN_CHUNK_SIZE
+from tidelog.log.scan import Scan
 from tidelog.protocol.errors import ErrorCode
+from tidelog.replication.partition import Role
 
 STORAGE = int(ErrorCode.kafka_storage_error)
 
@@ -292,3 +294,29 @@ def check(node: BrokerOnDisk, acknowledged: list[dict[int, bytes]]) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_what_was_acknowledged_as_flushed_survives_whatever_the_disk_does(seed: int) -> None:
     live(seed)
+
+
+def test_what_an_fsync_dropped_is_written_again_after_a_restart() -> None:
+    """The kernel calls it clean after the failure; only a power cut shows that it never reached the disk."""
+    node = BrokerOnDisk(flush_messages=1_000)
+    node.create_topic()
+    for _ in range(20):
+        node.produce()
+    node.partition().is_flush_wanted = True
+    node.broker.maybe_flush(node.partition())
+    node.disk.fail_sync()
+    node.end_flushes()
+    assert node.partition().role is Role.OFFLINE
+    node.disk.repair()
+    node.start()  # the process, not the machine
+    assert node.partition().log.end_offset == 20
+    node.end_flushes()
+    assert node.partition().log.recovery_point == 20
+    node.stop()
+    node.crash()
+    node.start()
+    log = node.partition().log
+    found = log.read(0, log.end_offset, 1 << 20)
+    assert found is not None and log.end_offset == 20
+    batches = list(Scan(found.file, 0, found.size, 0).batches())
+    assert len(batches) == 20

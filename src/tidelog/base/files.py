@@ -9,6 +9,7 @@ other than those it was made for (its file's `generation` moves whenever the fil
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from typing import Protocol
@@ -17,6 +18,8 @@ from tidelog.base.descriptors import Descriptors
 from tidelog.base.limits import COPY_CHUNK_SIZE
 
 Buffer = bytes | bytearray | memoryview
+
+REWRITTEN_TOGETHER = 1 << 20
 
 
 class File(Protocol):
@@ -33,6 +36,10 @@ class File(Protocol):
         """At most `size` bytes from `position`; fewer only at the end of the file."""
 
     def truncate(self, size: int) -> None: ...
+
+    def rewrite(self, size: int) -> None:
+        """Write the first `size` bytes once more as they are. After an fsync that failed they may be in
+        memory alone and pass for written: a second one would report success."""
 
     def sync(self) -> None:
         """Make the bytes durable. The one call here that may run on another thread."""
@@ -177,6 +184,16 @@ class DiskFile:
         os.ftruncate(self.fileno(), size)
         self.size = size
         self.generation += 1
+
+    def rewrite(self, size: int) -> None:
+        descriptor = os.open(os.path.join(self._directory.path, self.name), os.O_RDWR | os.O_CLOEXEC)
+        try:  # the other descriptor appends, whatever position it is told
+            for position in range(0, size, REWRITTEN_TOGETHER):
+                data = os.pread(descriptor, min(REWRITTEN_TOGETHER, size - position), position)
+                if os.pwrite(descriptor, data, position) != len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(descriptor)
 
     def sync(self) -> None:
         """On another thread only while pinned. A descriptor that was opened after the writes tells of their

@@ -113,9 +113,9 @@ class Partitions:
     def has_failed(self) -> bool:
         return all(directory.failure is not None for directory in self.directories)
 
-    def claim_directories(self, cluster_id: str, entropy: Callable[[int], bytes]) -> bool:
+    def claim_directories(self, cluster_id: str, entropy: Callable[[int], bytes], boot_id: str = "") -> bool:
         """Check that the directories are ours; whether all of them were closed cleanly."""
-        clean = [directory.peek_clean() for directory in self.directories]
+        clean = [directory.peek_clean(boot_id) for directory in self.directories]
         for directory in self.directories:
             directory.open(cluster_id, self._node_id, encode_id(entropy(16)))
         return all(clean)
@@ -229,7 +229,9 @@ class Partitions:
             self._set_aside(home, name, topic, index)
             folder, found = home.directory.folder(name), None
             recovery_point = start_offset = 0
-        log, report = open_log(folder, settings, now_ms, recovery_point, start_offset, home.was_clean)
+        log, report = open_log(
+            folder, settings, now_ms, recovery_point, start_offset, home.was_clean, home.is_cached
+        )
         if found is None:
             write_topic_id(folder, encode_id(topic.topic_id))
             log.note_replaced(PARTITION_METADATA)

@@ -104,7 +104,7 @@ class Registration:
         broker = self._broker
         last = broker.image.broker_epochs.get(broker.node_id)
         partitions = broker.partitions
-        is_clean = partitions.claim_directories(broker.image.cluster_id, broker.entropy)
+        is_clean = partitions.claim_directories(broker.image.cluster_id, broker.entropy, broker.boot_id)
         self._is_trusted = last is not None and partitions.have_kept_all(broker.boot_id, last.epoch)
         self._facts.directory = partitions.directories[0].directory_id
         broker.topics.open_known()

@@ -38,6 +38,7 @@ class LogDirectory:
         self.path = directory.path
         self.failure: str | None = None
         self.was_clean = False
+        self.is_cached = False  # what is found may be in memory alone, and never have reached the disk
         self.clean_epoch = -1  # of the broker when it was stopped cleanly
         self._last_run: tuple[str, int] = ("", -1)  # under which boot of the machine, and as which epoch
         self.directory_id = ""
@@ -68,7 +69,7 @@ class LogDirectory:
             if name.endswith((DELETE_SUFFIX, FUTURE_SUFFIX)):
                 self.directory.remove(name)
 
-    def peek_clean(self) -> bool:
+    def peek_clean(self, boot_id: str = "") -> bool:
         """Whether the last stop was clean; an empty directory is."""
         is_new = not self.directory.exists(META_PROPERTIES)
         content = self.directory.read_whole(CLEAN_SHUTDOWN)
@@ -76,6 +77,8 @@ class LogDirectory:
         self.clean_epoch = int(_number_of(content, "brokerEpoch"))
         running = self.directory.read_whole(RUNNING)
         self._last_run = (str(_field_of(running, "boot") or ""), _number_of(running, "brokerEpoch"))
+        was_rebooted = boot_id != "" and self._last_run[0] not in ("", boot_id)
+        self.is_cached = not self.was_clean and not was_rebooted
         return self.was_clean
 
     def has_kept_all(self, boot_id: str, broker_epoch: int) -> bool:

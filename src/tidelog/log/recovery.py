@@ -54,9 +54,11 @@ def open_log(
     recovery_point: int = 0,
     start_offset: int = 0,
     is_clean: bool = False,
+    is_cached: bool = False,
 ) -> tuple[Log, Recovery]:
-    """The log in `directory`, made if it is empty, ready to append to and to read from."""
-    opening = _Opening(directory, settings, now_ms, recovery_point, is_clean)
+    """The log in `directory`, made if it is empty, ready to append to and to read from. What was not flushed
+    may be `is_cached`: there only because the machine has run on since it was written."""
+    opening = _Opening(directory, settings, now_ms, recovery_point, is_clean, is_cached)
     if opening.find_files():
         opening.load_segments(start_offset)
         opening.recover()
@@ -73,7 +75,13 @@ def open_log(
 
 class _Opening:
     def __init__(
-        self, directory: Directory, settings: TopicSettings, now_ms: int, recovery_point: int, is_clean: bool
+        self,
+        directory: Directory,
+        settings: TopicSettings,
+        now_ms: int,
+        recovery_point: int,
+        is_clean: bool,
+        is_cached: bool,
     ) -> None:
         self.log = Log(directory, settings)
         self.report = Recovery()
@@ -81,6 +89,7 @@ class _Opening:
         self._now_ms = now_ms
         self._recovery_point = recovery_point
         self.is_clean = is_clean
+        self._is_cached = is_cached
         self._sizes: dict[str, int] = {}
         self._replay_from = 0
         self._is_dense = True  # no scanned segment has lost records to compaction
@@ -248,6 +257,8 @@ class _Opening:
                 self._apply(batch, data, True, segment.base_offset)
             log.end_offset = batch.header.last_offset + 1
         self.report.scanned_bytes += scan.position
+        if self._is_cached:
+            segment.file.rewrite(scan.position)
         if scan.problem is None:
             return True
         self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)}: {scan.problem}")
