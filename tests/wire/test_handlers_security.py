@@ -17,7 +17,7 @@ from tests.wire.harness import (
     Harness,
     parts,
 )
-from tidelog.cluster.store import Multi, Write
+from tidelog.cluster.store import Action, Multi, Outcome, Refused, Write
 from tidelog.protocol.errors import MalformedRequest
 
 VERSIONS = pytest.mark.parametrize("version", [1, 2, 3])
@@ -189,7 +189,7 @@ def test_two_requests_at_once_do_not_undo_each_other(harness: Harness) -> None:
     assert describe(harness, ["ann"]) == {"ann": (0, "", [(1, 4_096), (2, 8_192)])}
 
 
-def test_a_store_that_is_slow_or_always_ahead_is_told(harness: Harness) -> None:
+def test_a_store_that_is_slow_is_told_and_one_that_is_ahead_is_looked_at_again(harness: Harness) -> None:
     harness.holds_store = True
     harness.send(ALTER_SCRAM, 0, **alter_values([("ann", 1, 4_096), ("weak", 1, 1)]))
     harness.advance(10_001)
@@ -200,6 +200,18 @@ def test_a_store_that_is_slow_or_always_ahead_is_told(harness: Harness) -> None:
     ]
     harness.release_store()
     harness.store.perform(Multi((Write("/scram/ann", b"{}"),)))
+    ((user, error, _),) = alter(harness, [("ann", 2, 4_096)])
+    assert (user, error) == ("ann", ErrorCode.none)
+    assert describe(harness, ["ann"]) == {"ann": (0, "", [(2, 4_096)])}
+
+
+def test_a_store_that_is_always_ahead_is_told(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    perform = harness.store.perform
+
+    def ahead(action: Action) -> Outcome:
+        return Refused(1, "somebody was faster") if isinstance(action, Multi) else perform(action)
+
+    monkeypatch.setattr(harness.store, "perform", ahead)
     ((user, error, message),) = alter(harness, [("ann", 2, 4_096)])
     assert (user, error) == ("ann", ErrorCode.request_timed_out)
     assert message == "The credentials were altered by somebody else meanwhile."
