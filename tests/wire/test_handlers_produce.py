@@ -139,11 +139,11 @@ def test_acks_that_are_none_are_refused(harness: Harness, version: int, acks: in
 
 
 @VERSIONS
-def test_no_more_replicas_are_asked_for_than_there_are(harness: Harness, version: int) -> None:
-    """As Kafka 4.3.1 has it, though not its documentation."""
+def test_too_few_replicas_stop_acks_all_alone(harness: Harness, version: int) -> None:
     harness.create_topic("t", min_insync_replicas="2")
-    assert produce(harness, version, "t", batch_of(), -1).error_code == 0
+    assert produce(harness, version, "t", batch_of(), -1).error_code == ErrorCode.not_enough_replicas
     assert produce(harness, version, "t", batch_of(), 1).error_code == 0
+    assert harness.partition("t").high_watermark == 1  # there is nobody else to wait for
 
 
 @VERSIONS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 from tidelog.broker.broker import Broker
@@ -23,34 +23,38 @@ _NOBODY: Told = (ErrorCode.eligible_leaders_not_available, "No replica is there 
 
 def handle_elect_leaders(broker: Broker, request: Request) -> Result:
     """*Behaviour*: *preferred* gives leadership back to the first replica if that is in sync; *unclean* lets
-    any replica lead that is there, where nobody does. Answered when the store has it.
+    any replica lead that is there, where nobody does. Answered when the store has it. Asked for all
+    partitions, it tells of those that were elected, or could not be.
 
     *Versions*: 1 adds the type of election; 2 is flexible.
     """
     asked = request.decode()
     kind = getattr(asked, "election_type", PREFERRED)
-    is_known = kind in (PREFERRED, UNCLEAN)
-    told: dict[tuple[str, int], Told] = {}
-    elected: list[Elected] = []
-    for name, index in _wanted(broker, asked) if is_known or asked.topic_partitions else ():
-        outcome = _decide(broker, kind, name, index)
-        if isinstance(outcome, Elected):
-            elected.append(outcome)
-            told[name, index] = (ErrorCode.none, None)
-        elif asked.topic_partitions is not None or outcome is not _NOT_NEEDED:
-            told[name, index] = outcome
-    if not elected:
-        is_right = is_known or asked.topic_partitions == ()
-        names = broker.image.topics if is_known and asked.topic_partitions is None else ()
-        return _answer(request, ErrorCode.none if is_right else ErrorCode.invalid_request, told, names)
-    return _write(broker, request, elected, told)
+    is_known, is_all = kind in (PREFERRED, UNCLEAN), asked.topic_partitions is None
+    rows = _rows(broker, asked) if is_known or not is_all else []
+    decided = {
+        (name, index): _decide(broker, kind, name, index) for name, indexes in rows for index in indexes
+    }
+    elected = [outcome for outcome in decided.values() if isinstance(outcome, Elected)]
+    told: dict[tuple[str, int], Told] = {
+        place: (ErrorCode.none, None) if isinstance(outcome, Elected) else outcome
+        for place, outcome in decided.items()
+        if not is_all or outcome is not _NOT_NEEDED
+    }
+    is_right = is_known or asked.topic_partitions == ()
+    error = ErrorCode.none if is_right else ErrorCode.invalid_request
+
+    def answer(failure: Told | None = None) -> bytes:
+        changed = {(each.topic.name, each.index): failure for each in elected} if failure is not None else {}
+        return _answer(request, error, rows, told | changed)
+
+    return _write(broker, elected, answer) if elected else answer()
 
 
-def _wanted(broker: Broker, asked: Any) -> list[tuple[str, int]]:
+def _rows(broker: Broker, asked: Any) -> list[tuple[str, list[int]]]:
     if asked.topic_partitions is None:
-        return [(name, index) for name, topic in broker.image.topics.items() for index in topic.partitions]
-    named = ((topic.topic, index) for topic in asked.topic_partitions for index in topic.partitions)
-    return list(dict.fromkeys(named))
+        return [(name, list(topic.partitions)) for name, topic in broker.image.topics.items()]
+    return [(topic.topic, list(topic.partitions)) for topic in asked.topic_partitions]
 
 
 def _decide(broker: Broker, kind: int, name: str, index: int) -> Elected | Told:
@@ -81,14 +85,7 @@ def _decide_preferred(
     return Elected(topic, index, chosen) if chosen is not None else _GONE
 
 
-def _write(
-    broker: Broker, request: Request, elected: list[Elected], told: dict[tuple[str, int], Told]
-) -> Result:
-    def answer(failure: Told | None = None) -> bytes:
-        for each in elected if failure is not None else ():
-            told[each.topic.name, each.index] = failure or _NOBODY
-        return _answer(request, ErrorCode.none, told)
-
+def _write(broker: Broker, elected: list[Elected], answer: Callable[[Told | None], bytes]) -> Result:
     late: Told = (ErrorCode.request_timed_out, "The store has not answered in time.")
     parked = Outstanding(broker.uptime_ms + ELECTION_WAIT_MS, lambda: answer(late))
 
@@ -101,14 +98,17 @@ def _write(
 
 
 def _answer(
-    request: Request, error: ErrorCode, told: dict[tuple[str, int], Told], names: Iterable[str] = ()
+    request: Request, error: ErrorCode, rows: list[tuple[str, list[int]]], told: dict[tuple[str, int], Told]
 ) -> bytes:
-    by_topic: dict[str, list[Any]] = {name: [] for name in names}
-    for (name, index), (code, message) in told.items():
-        part = request.make("PartitionResult", partition_id=index, error_code=code, error_message=message)
-        by_topic.setdefault(name, []).append(part)
-    results = tuple(
-        request.make("ReplicaElectionResult", topic=name, partition_result=tuple(parts))
-        for name, parts in by_topic.items()
+    results = []
+    for name, indexes in rows:
+        parts = tuple(
+            request.make("PartitionResult", partition_id=index, error_code=code, error_message=message)
+            for index in indexes
+            if (name, index) in told
+            for code, message in (told[name, index],)
+        )
+        results.append(request.make("ReplicaElectionResult", topic=name, partition_result=parts))
+    return request.respond(
+        throttle_time=NO_THROTTLE, error_code=error, replica_election_results=tuple(results)
     )
-    return request.respond(throttle_time=NO_THROTTLE, error_code=error, replica_election_results=results)

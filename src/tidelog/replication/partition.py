@@ -177,7 +177,8 @@ class Partition:
 
     @property
     def min_insync(self) -> int:
-        """Never more than there are replicas, as Kafka has it."""
+        """How many must have a record for it to be committed: never more than there are replicas, as Kafka
+        has it."""
         replica_count = len(self.facts.replicas) if self.facts is not None else 1
         return min(self.log.settings.min_insync_replicas, replica_count)
 
@@ -187,11 +188,11 @@ class Partition:
 
     @property
     def is_under_minimum(self) -> bool:
-        """Whether too few replicas are in sync for acks=all."""
-        leadership = self.leadership
+        """Whether too few replicas are in sync for acks=all (R6), however few the topic was made with."""
+        leadership, minimum = self.leadership, self.log.settings.min_insync_replicas
         if leadership is None or self._is_free:
-            return False
-        return leadership.trusted_count(self.is_waived) < self.min_insync
+            return self._is_free and minimum > 1
+        return leadership.trusted_count(self.is_waived) < minimum
 
     @property
     def is_settled(self) -> bool:
