@@ -175,11 +175,11 @@ class Control:
             if isinstance(outcome, Done):
                 self.election_count += len(elected)
                 self._broker.events.append(info("leaders elected", partitions=len(elected)))
+                self.look()
             else:
-                self._is_due = True
+                self._is_due = True  # with the next tick: a store that is down says so again and again
             if then is not None:
                 then(outcome)
-            self.look()
 
         self.write(operations, on_outcome)
 

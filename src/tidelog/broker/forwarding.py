@@ -10,7 +10,6 @@ way.
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from tidelog.broker.peers import FORWARD, PeerClose, PeerSend
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
 
 FORWARD_WAIT_MS = 30_000
-_FRAME = Struct(">ihhi")  # size, api key, version, number
-_NUMBER_POSITION = 4
 _NUMBER_MAX = 2**31 - 1
 OnAnswer = Callable[[memoryview | None], None]
 

@@ -346,11 +346,6 @@ class Replicas:
             if leadership is None or leadership.awaited is None:
                 del self._awaiting[partition]
 
-    @property
-    def next_due_ms(self) -> int | None:
-        dues = (fetcher.next_due_ms() for fetcher in self._fetchers.values())
-        return min((due for due in dues if due is not None), default=None)
-
     def _propose(self) -> None:
         """Ask the store for the ISRs as they should be."""
         broker = self._broker

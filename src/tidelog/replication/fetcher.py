@@ -100,14 +100,6 @@ class Fetcher:
         """Its log has changed."""
         self._changed[_key(partition)] = None
 
-    def next_due_ms(self) -> int | None:
-        """When there is something to do at the earliest, if nothing comes before."""
-        if not self._partitions:
-            return None
-        if self._retry_ms and not self.is_under_way:
-            return self._retry_ms
-        return min((due for due in self._waiting.values() if due >= 0), default=None)
-
     def is_overdue(self, now_ms: int) -> bool:
         """Whether an answer has been waited for too long: nobody may be there any more."""
         return self.is_under_way and now_ms - self._sent_ms > self.limits.wait_ms + self.limits.timeout_ms
