@@ -266,6 +266,16 @@ def test_what_never_passes_fails_when_the_delivery_s_time_is_over() -> None:
     assert told.request_count >= 2
 
 
+def test_time_that_is_over_while_the_leader_is_looked_for_is_told_with_what_went_before() -> None:
+    told = ToldPartitions(lambda: (19, False))
+    with talking(told) as (broker, cluster):
+        sender = Sender(cluster, properties=QUICK | {"delivery.timeout.ms": "2000"})
+        sender.send(PLACE, batch_of(b"x"), 1)
+        broker.answer("metadata", lambda _: None)
+        with pytest.raises(SendFailed, match=r"delivery\.timeout\.ms=2000.*_REPLICAS \(19\), then .*Metadata"):
+            sender.flush()
+
+
 def test_a_broker_that_leaves_a_partition_out_is_noticed() -> None:
     told = ToldPartitions()
     with talking(told) as (broker, cluster):

@@ -28,7 +28,6 @@ from tidelog.client.errors import (
     GaveUp,
     MalformedAnswer,
     SendFailed,
-    TopicGone,
     TopicPartition,
 )
 from tidelog.client.identity import ProducerIdentity, acquire_identity
@@ -224,25 +223,26 @@ class Sender:
         head, now = lane.waiting[0], time.monotonic()
         head.deadline = head.deadline or now + self._delivery_seconds
         if lane.failure_count and head.deadline - now <= self._backoff_seconds:
-            raise SendFailed(
-                f"{lane.partition}: not acknowledged within delivery.timeout.ms="
-                f"{self._delivery_seconds * 1_000:.0f}, and may or may not be in the log: {lane.problem}"
-            )
+            raise self._timed_out(lane, lane.problem)
         time.sleep(max(0.0, min(lane.retry_at, head.deadline) - now))
         timeout_ms = max(1, int((head.deadline - time.monotonic()) * 1_000))
         try:
             connection = self._cluster.leader(lane.partition, timeout_ms)
-        except (GaveUp, TopicGone) as problem:
-            raise SendFailed(f"{problem}{_and_before(lane)}") from problem
+        except GaveUp as problem:
+            if not lane.failure_count:
+                raise
+            raise self._timed_out(lane, f"{lane.problem}, then {problem}") from problem
         channel = self._channels.get(connection)
         if channel is None:
             channel = self._channels[connection] = Channel(connection)
         channel.add(lane)
         return channel
 
-
-def _and_before(lane: Lane) -> str:
-    return f" (before that: {lane.problem})" if lane.problem else ""
+    def _timed_out(self, lane: Lane, problem: str) -> SendFailed:
+        return SendFailed(
+            f"{lane.partition}: not acknowledged within delivery.timeout.ms="
+            f"{self._delivery_seconds * 1_000:.0f}, and may or may not be in the log: {problem}"
+        )
 
 
 def _refused(outgoing: Outgoing, row: ProducedPartition) -> SendFailed:
