@@ -272,7 +272,9 @@ def test_time_that_is_over_while_the_leader_is_looked_for_is_told_with_what_went
         sender = Sender(cluster, properties=QUICK | {"delivery.timeout.ms": "2000"})
         sender.send(PLACE, batch_of(b"x"), 1)
         broker.answer("metadata", lambda _: None)
-        with pytest.raises(SendFailed, match=r"delivery\.timeout\.ms=2000.*_REPLICAS \(19\), then .*Metadata"):
+        with pytest.raises(
+            SendFailed, match=r"delivery\.timeout\.ms=2000.*_REPLICAS \(19\), then .*Metadata"
+        ):
             sender.flush()
 
 
