@@ -8,6 +8,7 @@ import pytest
 
 from tidelog.broker import sessions as sessions_module
 from tidelog.broker.sessions import EPOCH_MAX, EVICTION_MS, FetchSession, FetchSessions, SessionPartition
+from tidelog.broker.waiting import WaitingRoom
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
 
@@ -34,19 +35,19 @@ def opened(sessions: FetchSessions, now_ms: int = 0) -> FetchSession:
 
 
 def test_a_full_fetch_opens_a_session_with_an_id_that_is_not_zero() -> None:
-    sessions = FetchSessions(10, counting())
+    sessions = FetchSessions(10, counting(), WaitingRoom())
     assert [opened(sessions).session_id for _ in range(3)] == [1, 2, 3]
 
 
 def test_a_fetch_without_a_session_opens_none_and_ends_the_one_it_names() -> None:
-    sessions = FetchSessions(10, counting())
+    sessions = FetchSessions(10, counting(), WaitingRoom())
     session = opened(sessions)
     assert sessions.find(request(session.session_id, -1), False, 0) == (0, None)
     assert len(sessions) == 0
 
 
 def test_each_request_must_bring_the_next_epoch() -> None:
-    sessions = FetchSessions(10, counting())
+    sessions = FetchSessions(10, counting(), WaitingRoom())
     session = opened(sessions)
     assert sessions.find(request(session.session_id, 1), False, 0) == (0, session)
     assert sessions.find(request(session.session_id, 1), False, 0)[0] == ErrorCode.invalid_fetch_session_epoch
@@ -54,7 +55,7 @@ def test_each_request_must_bring_the_next_epoch() -> None:
 
 
 def test_the_epoch_wraps_to_1() -> None:
-    sessions = FetchSessions(10, counting())
+    sessions = FetchSessions(10, counting(), WaitingRoom())
     session = opened(sessions)
     session.epoch = EPOCH_MAX
     sessions.find(request(session.session_id, EPOCH_MAX), False, 0)
@@ -62,7 +63,7 @@ def test_the_epoch_wraps_to_1() -> None:
 
 
 def test_an_unknown_session_and_a_changed_kind_of_name_are_refused() -> None:
-    sessions = FetchSessions(10, counting())
+    sessions = FetchSessions(10, counting(), WaitingRoom())
     session = opened(sessions)
     assert sessions.find(request(99, 1), False, 0)[0] == ErrorCode.fetch_session_id_not_found
     found = sessions.find(request(session.session_id, 1), True, 0)
@@ -70,7 +71,7 @@ def test_an_unknown_session_and_a_changed_kind_of_name_are_refused() -> None:
 
 
 def test_a_new_session_takes_the_place_of_one_long_unused_or_gets_none() -> None:
-    sessions = FetchSessions(2, counting())
+    sessions = FetchSessions(2, counting(), WaitingRoom())
     first, second = opened(sessions, 0), opened(sessions, 1)
     sessions.find(request(first.session_id, 1), False, 2)
     assert sessions.find(request(), False, EVICTION_MS) == (0, None)
@@ -81,7 +82,7 @@ def test_a_new_session_takes_the_place_of_one_long_unused_or_gets_none() -> None
 
 
 def test_with_no_slots_there_are_no_sessions() -> None:
-    assert FetchSessions(0, counting()).find(request(), False, 0) == (0, None)
+    assert FetchSessions(0, counting(), WaitingRoom()).find(request(), False, 0) == (0, None)
 
 
 def test_a_session_adds_changes_and_forgets_partitions() -> None:

@@ -260,7 +260,7 @@ class ClusterNode:
             return
         if broker.coordinators.has_work:
             self.plan(0, broker.coordinators.work)
-        deadline_ms = broker.waiting.first_deadline_ms
+        deadline_ms = broker.waiting.first_deadline_ms if broker.is_serving else None
         if deadline_ms is not None and self.started_ms + deadline_ms < self._tick_ms:
             self._plan_tick(max(self.started_ms + deadline_ms, self.world.clock.now_ms + 1))
 

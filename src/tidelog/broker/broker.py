@@ -89,7 +89,9 @@ class Broker:
         self.uptime_ms = 0
         self.image = Image()
         self.waiting = WaitingRoom()
-        self.sessions = FetchSessions(settings.number("max.incremental.fetch.session.cache.slots"), entropy)
+        self.sessions = FetchSessions(
+            settings.number("max.incremental.fetch.session.cache.slots"), entropy, self.waiting
+        )
         self.telemetry = Telemetry(entropy)
         self.partitions = Partitions(self.node_id, settings, directories)
         self.checkpoints = Checkpoints(self.partitions.directories)
@@ -383,7 +385,9 @@ class Broker:
             except OSError as error:
                 self.fail_directory(partition.directory, error)
                 continue
-            self.remove_files(partition, names)
+            if names:
+                self.waiting.on_moved(partition)  # its log begins later now
+                self.remove_files(partition, names)
 
     def write_urgent_checkpoints(self) -> None:
         if self.checkpoints.is_urgent:

@@ -267,7 +267,9 @@ class Replicas:
         )
         if progress is None or offset > partition.log.end_offset:
             return
-        progress.start_offset = asked.log_start_offset
+        if progress.start_offset != asked.log_start_offset:
+            progress.start_offset = asked.log_start_offset
+            broker.waiting.on_moved(partition)
         if leadership.may_admit(node_id, partition.high_watermark):
             self._admissions[partition] = None  # before anything more is committed that it lacks
             return

@@ -8,7 +8,11 @@
 | known      | other | INVALID_FETCH_SESSION_EPOCH                                  |
 | unknown    | > 0   | FETCH_SESSION_ID_NOT_FOUND                                   |
 
-**Invariant:** a session's epoch moves by one for each request that it takes part in.
+The session of a follower has thousands of partitions of which few change: the waiting room tells it which
+moved, and a fetch looks at those and at what it names.
+
+**Invariant:** a session's epoch moves by one for each request that it takes part in. A follower has one
+session at most; what is not among its `moved` has nothing to tell, and nothing to learn from another fetch.
 """
 
 from __future__ import annotations
@@ -16,13 +20,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.base.limits import FETCH_SESSION_PARTITIONS_MAX
+from tidelog.broker.waiting import Parked, WaitingRoom
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
+from tidelog.replication.partition import Partition
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
 EVICTION_MS = 120_000
+FOLLOWERS_MAX = 1_000
 
 TopicKey = str | bytes
 
@@ -82,21 +89,82 @@ class FetchSession:
                     known.request = partition
         for topic, indexes in request.forgotten:
             for index in indexes:
-                self.partitions.pop((topic, index), None)
+                self.forget((topic, index))
+
+    def forget(self, key: tuple[TopicKey, int]) -> None:
+        self.partitions.pop(key, None)
 
     def move_back(self, key: tuple[TopicKey, int]) -> None:
         """A partition that was just served goes last, so that the others get their turn."""
         self.partitions[key] = self.partitions.pop(key)
 
 
+class FollowerSession(FetchSession):
+    __slots__ = ("_replica_epoch", "_waiting", "_watched", "moved", "parked", "replica_id")
+
+    def __init__(
+        self, session_id: int, uses_topic_ids: bool, now_ms: int, replica_id: int, waiting: WaitingRoom
+    ) -> None:
+        super().__init__(session_id, uses_topic_ids, now_ms)
+        self.replica_id = replica_id
+        self._replica_epoch = -1
+        self.moved: dict[tuple[TopicKey, int], None] = {}  # to be looked at, in this order
+        self.parked: Parked | None = None  # its fetch that waits
+        self._waiting = waiting
+        self._watched: dict[tuple[TopicKey, int], Partition] = {}
+
+    def update(self, request: FetchRequest) -> None:
+        super().update(request)
+        for topic, partitions in request.topics:
+            for partition in partitions:
+                self.moved[topic, partition.index] = None
+        if request.replica_epoch != self._replica_epoch:  # whose every offset counts anew
+            self._replica_epoch = request.replica_epoch
+            self.moved = dict.fromkeys(self.partitions)
+
+    def forget(self, key: tuple[TopicKey, int]) -> None:
+        super().forget(key)
+        self.moved.pop(key, None)
+        partition = self._watched.pop(key, None)
+        if partition is not None:
+            self._waiting.unwatch(partition, self)
+
+    def watch(self, key: tuple[TopicKey, int], partition: Partition) -> None:
+        """Hear from now on when it moves."""
+        known = self._watched.get(key)
+        if known is not partition:
+            if known is not None:
+                self._waiting.unwatch(known, self)
+            self._watched[key] = partition
+            self._waiting.watch(partition, self)
+
+    def woken_by(self, partition: Partition) -> Parked | None:
+        key = (partition.topic_id if self.uses_topic_ids else partition.topic, partition.index)
+        if key not in self.moved:
+            self.moved[key] = None
+            if partition.leadership is not None:
+                partition.leadership.renew(self.replica_id, self.used_ms)
+        return self.parked
+
+    def move_back(self, key: tuple[TopicKey, int]) -> None:
+        self.moved.pop(key, None)
+        self.moved[key] = None
+
+    def close(self) -> None:
+        for key in list(self._watched):
+            self.forget(key)
+
+
 class FetchSessions:
-    def __init__(self, slots: int, entropy: Callable[[int], bytes]) -> None:
+    def __init__(self, slots: int, entropy: Callable[[int], bytes], waiting: WaitingRoom) -> None:
         self._slots = slots
         self._entropy = entropy
+        self._waiting = waiting
         self._sessions: dict[int, FetchSession] = {}
+        self._followers: dict[int, FollowerSession] = {}  # by replica id
 
     def __len__(self) -> int:
-        return len(self._sessions)
+        return len(self._sessions) + len(self._followers)
 
     def find(
         self, request: FetchRequest, uses_topic_ids: bool, now_ms: int
@@ -108,16 +176,44 @@ class FetchSessions:
                 return 0, None
             return 0, self._open(uses_topic_ids, now_ms)
         session = self._sessions.get(request.session_id)
-        if session is None:
-            return ErrorCode.fetch_session_id_not_found, None
-        if session.uses_topic_ids != uses_topic_ids:
-            return ErrorCode.fetch_session_topic_id_error, None
-        if session.epoch != request.session_epoch:
-            return ErrorCode.invalid_fetch_session_epoch, None
-        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
-        session.used_ms = now_ms
+        error = self._take_part(session, request, uses_topic_ids, now_ms)
+        if error or session is None:
+            return error, None
         self._sessions[session.session_id] = self._sessions.pop(session.session_id)
         return 0, session
+
+    def find_follower(
+        self, request: FetchRequest, uses_topic_ids: bool, now_ms: int
+    ) -> tuple[int, FollowerSession | None]:
+        """The same for a follower: a new session takes the place of the one it had."""
+        session = self._followers.get(request.replica_id)
+        if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            if session is not None:
+                self._end(session)
+            if request.session_epoch == FINAL_EPOCH:
+                return 0, None
+            return 0, self._open_follower(request.replica_id, uses_topic_ids, now_ms)
+        if session is not None and session.session_id != request.session_id:
+            session = None
+        error = self._take_part(session, request, uses_topic_ids, now_ms)
+        return error, None if error else session
+
+    def _take_part(
+        self, session: FetchSession | None, request: FetchRequest, uses_topic_ids: bool, now_ms: int
+    ) -> int:
+        if session is None:
+            return ErrorCode.fetch_session_id_not_found
+        if session.uses_topic_ids != uses_topic_ids:
+            return ErrorCode.fetch_session_topic_id_error
+        if session.epoch != request.session_epoch:
+            return ErrorCode.invalid_fetch_session_epoch
+        session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        session.used_ms = now_ms
+        return 0
+
+    def _end(self, session: FollowerSession) -> None:
+        session.close()
+        del self._followers[session.replica_id]
 
     def _open(self, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
         """A new session, in place of one long unused if the slots are full; None if there is no place."""
@@ -126,8 +222,21 @@ class FetchSessions:
             if oldest is None or now_ms - oldest.used_ms < EVICTION_MS:
                 return None
             del self._sessions[oldest.session_id]
+        session = FetchSession(self._new_id(), uses_topic_ids, now_ms)
+        self._sessions[session.session_id] = session
+        return session
+
+    def _open_follower(self, replica_id: int, uses_topic_ids: bool, now_ms: int) -> FollowerSession:
+        """Followers need no slot, or consumers could keep them out; there are no more of them than brokers,
+        unless somebody makes them up."""
+        if len(self._followers) >= FOLLOWERS_MAX:
+            self._end(min(self._followers.values(), key=lambda each: each.used_ms))
+        session = FollowerSession(self._new_id(), uses_topic_ids, now_ms, replica_id, self._waiting)
+        self._followers[replica_id] = session
+        return session
+
+    def _new_id(self) -> int:
         session_id = 0
         while session_id == 0 or session_id in self._sessions:
             session_id = int.from_bytes(self._entropy(4), "big") & EPOCH_MAX
-        session = self._sessions[session_id] = FetchSession(session_id, uses_topic_ids, now_ms)
-        return session
+        return session_id

@@ -6,12 +6,20 @@
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from typing import Protocol
 
 from tidelog.base.limits import PARKED_PARTITIONS_MAX, PARKED_REQUESTS_MAX
 from tidelog.protocol.connection import Answer, Connection, Slot
 from tidelog.replication.partition import Partition
 
 _GONE_KEPT_MAX = 64
+
+
+class Watcher(Protocol):
+    """Whoever hears that partitions have moved, for as long as it likes."""
+
+    def woken_by(self, partition: Partition) -> Parked | None:
+        """Take note; the request that may have an answer now, if there is one."""
 
 
 class Parked:
@@ -39,6 +47,9 @@ class Parked:
         self.api_key = -1  # with the time of its arrival set by whoever parks it, for the metrics
         self.parked_ms = 0
 
+    def woken_by(self, partition: Partition) -> Parked | None:
+        return self
+
     def try_finish(self) -> Answer | None:
         """The answer if there is one now; called when one of the partitions has moved."""
         return None
@@ -50,7 +61,7 @@ class Parked:
 
 class WaitingRoom:
     def __init__(self) -> None:
-        self._by_partition: dict[Partition, dict[Parked, None]] = {}
+        self._by_partition: dict[Partition, dict[Watcher, None]] = {}
         self._by_connection: dict[Connection, dict[Parked, None]] = {}
         self._deadlines: list[tuple[int, int, Parked]] = []
         self._sequence = 0
@@ -74,7 +85,17 @@ class WaitingRoom:
         heappush(self._deadlines, (parked.deadline_ms, self._sequence, parked))
         self._by_connection.setdefault(connection, {})[parked] = None
         for partition in parked.partitions:
-            self._by_partition.setdefault(partition, {})[parked] = None
+            self.watch(partition, parked)
+
+    def watch(self, partition: Partition, watcher: Watcher) -> None:
+        self._by_partition.setdefault(partition, {})[watcher] = None
+
+    def unwatch(self, partition: Partition, watcher: Watcher) -> None:
+        others = self._by_partition.get(partition)
+        if others is not None:
+            others.pop(watcher, None)
+            if not others:
+                del self._by_partition[partition]
 
     def on_moved(self, partition: Partition) -> None:
         """Something of this partition moved; whoever waits for it is looked at in `wake`."""
@@ -85,12 +106,16 @@ class WaitingRoom:
         """Answer what can be answered now. Once for all that moved since the last time."""
         while self._moved:
             moved, self._moved = self._moved, {}
+            woken: dict[Parked, None] = {}  # once each, however much of what they wait for has moved
             for partition in moved:
-                for parked in list(self._by_partition.get(partition, ())):
-                    if not parked.is_gone:
-                        answer = parked.try_finish()
-                        if answer is not None:
-                            self._leave(parked, answer)
+                for watcher in self._by_partition.get(partition, ()):
+                    parked = watcher.woken_by(partition)
+                    if parked is not None:
+                        woken[parked] = None
+            for parked in woken:
+                answer = None if parked.is_gone else parked.try_finish()
+                if answer is not None:
+                    self._leave(parked, answer)
 
     def tick(self, uptime_ms: int) -> None:
         deadlines = self._deadlines
@@ -131,11 +156,7 @@ class WaitingRoom:
             self._deadlines = [entry for entry in self._deadlines if not entry[2].is_gone]
             heapify(self._deadlines)
         for partition in parked.partitions:
-            others = self._by_partition.get(partition)
-            if others is not None:
-                others.pop(parked, None)
-                if not others:
-                    del self._by_partition[partition]
+            self.unwatch(partition, parked)
         if parked.connection is not None:
             mine = self._by_connection[parked.connection]
             mine.pop(parked, None)

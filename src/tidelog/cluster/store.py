@@ -15,7 +15,7 @@ the newest, but never older than what the session has seen; a *synced* reading s
 before it was asked for, and what an `Unknown` left open is decided then. A `Changed` comes before anything
 of the change can be read. Ephemeral nodes go with their session. `SessionEnded` says that this has
 happened, after an `Unknown` for all that was under way; the next request begins a new session, without
-watches.
+watches. An `Unknown` is told when the store can be asked again, so whoever asks at once does not ask in vain.
 
 **Invariant:** operations of one request are applied all or not at all.
 """

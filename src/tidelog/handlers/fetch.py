@@ -3,8 +3,8 @@
 *Behaviour*: reads the partitions asked for, or remembered by the fetch session, in turn, until the bytes
 asked for are found. Too little, and no error: the request is parked and the same read runs again when one
 of the partitions moves, until `max_wait_ms`. Records are ranges of files; nothing here touches them.
-A follower reads to the end of the log, and shows by its offset what it has; a consumer reads what is
-committed, also from a follower, to which the leader may send it if that is in its rack (R12).
+A consumer reads what is committed, also from a follower, to which the leader may send it if that is in its
+rack (R12). What followers send is `replica_fetch`'s.
 
 *Versions*: 4 adds isolation; 5 the log start offset; 7 sessions; 9 leader epochs; 11 racks; 12 is
 flexible and tells divergence; 13 names topics by id; 15 moves the replica id; 16 hints at the leader
@@ -20,6 +20,7 @@ from tidelog.broker.sessions import FetchSession, SessionPartition, TopicKey
 from tidelog.broker.waiting import Parked
 from tidelog.handlers.hints import endpoints_for, hint_leader
 from tidelog.handlers.names import facts_of, missing_error
+from tidelog.handlers.replica_fetch import handle_replica_fetch
 from tidelog.handlers.request import Request, Result
 from tidelog.log.epochs import UNDEFINED_EPOCH
 from tidelog.protocol.connection import Answer
@@ -34,7 +35,6 @@ RACK_SELECTOR = "RackAwareReplicaSelector"
 Wanted = list[tuple[TopicKey, FetchPartition, Partition | None]]
 
 _STORAGE = int(ErrorCode.kafka_storage_error)
-_NOT_LEADER = int(ErrorCode.not_leader_or_follower)
 _OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
 READ_UNCOMMITTED = 0
 
@@ -42,6 +42,8 @@ READ_UNCOMMITTED = 0
 def handle_fetch(broker: Broker, request: Request) -> Result:
     fetch = decode_fetch(request.data, request.position, request.version)
     uses_topic_ids = request.version >= TOPIC_IDS_VERSION
+    if fetch.replica_id >= 0:
+        return handle_replica_fetch(broker, request, fetch, uses_topic_ids)
     error, session = broker.sessions.find(fetch, uses_topic_ids, broker.uptime_ms)
     if error:
         return encode_fetch(request.version, request.correlation_id, 0, error, 0, [])
@@ -50,10 +52,9 @@ def handle_fetch(broker: Broker, request: Request) -> Result:
     if session is not None:
         session.update(fetch)
     reading = Reading(broker, request, fetch, session)
-    has_news = reading.note_follower() if fetch.replica_id >= 0 else False
     reading.read()
     wait_ms = min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX)
-    if has_news or reading.is_enough(fetch.min_bytes) or wait_ms <= 0:
+    if reading.is_enough(fetch.min_bytes) or wait_ms <= 0:
         return reading.encode()
     return ParkedFetch(broker.uptime_ms + wait_ms, reading, fetch.min_bytes)
 
@@ -118,31 +119,6 @@ class Reading:
             wanted.append((topic, asked, known))
         return wanted
 
-    def note_follower(self) -> bool:
-        """A follower has all before the offsets that it asks for. Whether it should hear at once, because it
-        has yet to be told a high watermark."""
-        broker, fetch = self._broker, self._fetch
-        for _, asked, partition in self._wanted:
-            if partition is not None and not partition.check_epoch(asked.current_leader_epoch):
-                broker.replicas.on_fetch(partition, fetch.replica_id, fetch.replica_epoch, asked)
-        broker.replicas.admit()
-        return self._is_full or self.has_untold_watermark()
-
-    def has_untold_watermark(self) -> bool:
-        """Whether a high watermark has moved since the follower was told."""
-        session = self._session
-        return session is not None and any(
-            partition is not None
-            and session.partitions[topic, asked.index].high_watermark < partition.high_watermark
-            for topic, asked, partition in self._wanted
-            if (topic, asked.index) in session.partitions
-        )
-
-    @property
-    def serves_readers(self) -> bool:
-        """Whether the follower that asks has consumers of its own, who wait for the high watermark."""
-        return self._fetch.replica_id >= 0 and self._broker.settings.text("replica.selector.class") != ""
-
     @property
     def partitions(self) -> list[Partition]:
         return [partition for _, _, partition in self._wanted if partition is not None]
@@ -157,8 +133,7 @@ class Reading:
             if size and partition is not None:
                 left -= size
                 self._size += size
-                if self._fetch.replica_id < 0:
-                    partition.sent_size += size
+                partition.sent_size += size
             if fetched.error_code:
                 self._has_error = True
             self._found.append((topic, fetched))
@@ -173,8 +148,6 @@ class Reading:
             return fetched
         size = max(min(asked.max_bytes, left), 0)
         try:
-            if self._fetch.replica_id >= 0:
-                return self._read_replica(asked, partition, size)
             if self._fetch.rack_id and (nearer := self._nearer(asked, partition)) is not None:
                 return nearer
             read = partition.read(
@@ -209,26 +182,6 @@ class Reading:
         if read.records is not None and read.records.file.is_scarce:
             return self._copy(partition, asked, fetched, read.records)
         return fetched
-
-    def _read_replica(self, asked: FetchPartition, partition: Partition, size: int) -> FetchedPartition:
-        leadership = partition.leadership
-        if leadership is not None and self._fetch.replica_id not in leadership.followers:
-            return FetchedPartition(asked.index, _NOT_LEADER)
-        read = partition.read_replica(
-            asked.fetch_offset, size, asked.current_leader_epoch, asked.last_fetched_epoch, self._size == 0
-        )
-        self._is_cut = self._is_cut or read.is_cut or read.diverging_epoch is not None
-        return FetchedPartition(
-            asked.index,
-            read.error_code,
-            read.high_watermark,
-            read.last_stable_offset,
-            read.log_start_offset,
-            None,
-            -1,
-            read.records,
-            read.diverging_epoch,
-        )
 
     def _nearer(self, asked: FetchPartition, partition: Partition) -> FetchedPartition | None:
         """The answer to a consumer that a follower in its rack can serve: who that is (R12)."""
@@ -313,7 +266,7 @@ class Reading:
         """Let go of the files that a read has pinned and that nobody will send."""
         for place, (_, fetched) in enumerate(self._found):
             partition = self._wanted[place][2]
-            if partition is not None and self._fetch.replica_id < 0:
+            if partition is not None:
                 partition.sent_size -= _size_of(fetched)
             if isinstance(fetched.records, FileSlice):
                 fetched.records.release()
@@ -364,7 +317,7 @@ class ParkedFetch(Parked):
     def try_finish(self) -> Answer | None:
         reading = self._reading
         reading.read()
-        if reading.is_enough(self._min_bytes) or (reading.serves_readers and reading.has_untold_watermark()):
+        if reading.is_enough(self._min_bytes):
             return reading.encode()
         reading.release()
         return None

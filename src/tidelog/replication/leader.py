@@ -14,7 +14,7 @@ Pure: facts, fetches and times go in; what to ask the store for comes out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from tidelog.cluster.elections import leave
@@ -60,7 +60,7 @@ class FollowerProgress:
 
     def is_near(self, now_ms: int, lag_max_ms: int, leader_end_offset: int) -> bool:
         """Whether it has everything, or had so a short while ago."""
-        return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_max_ms
+        return self.end_offset >= leader_end_offset or now_ms - self.caught_up_ms <= lag_max_ms
 
 
 class Leadership:
@@ -114,6 +114,13 @@ class Leadership:
         if progress is not None:
             progress.note(offset, broker_epoch, end_offset, now_ms)
         return progress
+
+    def renew(self, node_id: int, now_ms: int) -> None:
+        """A follower that had everything has fetched until then and found nothing new."""
+        progress = self.followers.get(node_id)
+        if progress is not None:
+            progress.caught_up_ms = max(progress.caught_up_ms, now_ms)
+            progress.fetched_ms = max(progress.fetched_ms, now_ms)
 
     # The high watermark.
 
@@ -194,10 +201,10 @@ class Leadership:
 
     def may_admit(self, node_id: int, high_watermark: int) -> bool:
         """Whether a follower that has just fetched is outside of the ISR and could join."""
-        is_open = self.pending is None and self._is_outside(node_id)
+        is_open = self.pending is None and self.is_outside(node_id)
         return is_open and self._may_join(node_id, high_watermark)
 
-    def _is_outside(self, node_id: int) -> bool:
+    def is_outside(self, node_id: int) -> bool:
         """Whether it is not a member, or was taken in before it may have lost something."""
         facts = self.facts
         return node_id not in facts.in_sync_replicas or not self._image.is_trusted(facts, node_id)
@@ -209,7 +216,7 @@ class Leadership:
         if self.awaited is not None or self.pending is not None or now_ms < self._await_again_ms:
             return False
         keeps_up = progress.keeps_up and progress.end_offset >= self.start_offset
-        return keeps_up and self._is_outside(node_id) and self._is_registered(node_id)
+        return keeps_up and self.is_outside(node_id) and self._is_registered(node_id)
 
     def begin_await(self, node_id: int, now_ms: int) -> None:
         """Let the high watermark wait for one fetch of a follower."""
@@ -232,6 +239,11 @@ class Leadership:
     def joining(self, proposed: PartitionFacts) -> Iterable[int]:
         """Whose registration the store must check with the change."""
         return [n for n in proposed.in_sync_replicas if proposed.members[n] != self.facts.members.get(n)]
+
+    def followers_start(self, node_ids: Container[int], otherwise: int) -> int:
+        """Where the log begins that begins first among the followers on these brokers."""
+        starts = [each.start_offset for node_id, each in self.followers.items() if node_id in node_ids]
+        return min(starts, default=otherwise)
 
     def preferred_for(self, rack: str, offset: int) -> int | None:
         """The in-sync follower in a consumer's rack that has what it asks for, the most caught-up one."""

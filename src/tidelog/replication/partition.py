@@ -309,6 +309,7 @@ class Partition:
         """Append what the leader has sent; whether anything moved. CorruptBatch, or OSError."""
         log = self.log
         before, segment_count = log.end_offset, len(log.segments)
+        start_before = log.start_offset
         try:
             if records:
                 append_replica(log, records, now_ms)
@@ -319,6 +320,7 @@ class Partition:
             log.advance_start(min(start_offset, log.end_offset))
         known = max(min(high_watermark, log.end_offset), log.start_offset)
         has_moved = log.end_offset != before or known > self.high_watermark
+        has_moved = has_moved or log.start_offset != start_before
         self.high_watermark = max(self.high_watermark, known)
         return has_moved
 
