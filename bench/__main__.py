@@ -22,6 +22,7 @@ from bench.cases import (
     load,
     memory,
     opening,
+    replication,
     scale,
     small,
     spark,
@@ -49,6 +50,7 @@ CASES: dict[str, tuple[Case, Sequence[str]]] = {
     "groups": (groups.run, groups.METHOD),
     "scale": (scale.run, scale.METHOD),
     "growth": (growth.run, growth.METHOD),
+    "replication": (replication.run, replication.METHOD),
     "spark": (spark.run, spark.METHOD),
 }
 PEERS: dict[str, Callable[[], Tidelog | Kafka]] = {"tidelog": Tidelog, "kafka": Kafka}

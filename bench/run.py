@@ -44,6 +44,7 @@ class Scale:
     group_commits: int = 1_000_000
     spark_rows: int = 10_000_000
     spark_seconds: float = 15.0
+    replicated_partitions: tuple[int, ...] = (1, 500, 2_000)
 
 
 FULL = Scale()
@@ -67,6 +68,7 @@ QUICK = Scale(
     group_commits=60_000,
     spark_rows=1_000_000,
     spark_seconds=5.0,
+    replicated_partitions=(1, 200),
 )
 
 

@@ -25,6 +25,7 @@ from tests.sim.cluster_checkers import (
 from tests.sim.cluster_clients import Consumer, OffsetAsker, Producer, Spot, split_batches
 from tests.sim.cluster_clock import Clock, Violation
 from tests.sim.cluster_faults import FaultMaker
+from tests.sim.cluster_groups import OFFSETS_TOPIC, CommitsStay, Committer, OffsetReader
 from tests.sim.cluster_network import Network
 from tests.sim.cluster_node import ClusterNode
 from tests.sim.cluster_plan import Plan, choose_plan, quiet
@@ -53,10 +54,11 @@ class World:
         self.committed = self.store.tree = Committed()
         self.committed.node_of = self.store.node_of
         self.network = Network(self)
-        self.single, self.eligible = SingleLeaderPerEpoch(), LeaderWasEligible()
+        self.single, self.eligible = SingleLeaderPerEpoch(), LeaderWasEligible(self.plan.topics[0].is_flushed)
         self.epochs, self.watermark = ControllerEpochMonotonic(), HighWatermarkNeverFalls()
         self.reads, self.kept = ConsistentRead(), CommittedNeverLost()
         self.replicas = ReplicasAgreeBelowHighWatermark()
+        self.commits = CommitsStay()
         self.lost = WhoIsLost(self.committed)
         for checker in (self.single, self.eligible, self.epochs, self.lost):
             self.committed.observers.append(checker.on_commit)
@@ -155,6 +157,9 @@ class World:
                     )
                 Consumer(self, spot)
                 OffsetAsker(self, spot)
+        Committer(self)
+        for number in range(2):
+            OffsetReader(self, number)
 
     def go_wrong(self) -> None:
         self.store.faults = self.plan.store
@@ -177,11 +182,14 @@ class World:
             if not node.is_running:
                 node.start()
         counts = [producer.acknowledged_count for producer in self.producers]
+        commit_count = self.commits.acknowledged_count
         problem = ""
 
         def is_well() -> bool:
             nonlocal problem
             problem = self._unwell(counts)
+            if not problem and self.commits.acknowledged_count == commit_count:
+                problem = "no group can commit"
             return not problem
 
         self._wait_until(is_well, lambda: problem)
@@ -276,6 +284,8 @@ class World:
         losses_max = {}
         for topic_id, topic in self.committed.topics():
             plan = next((plan for plan in self.plan.topics if plan.name == topic["name"]), None)
+            if topic["name"] == OFFSETS_TOPIC:
+                plan = self.plan.topics[0]  # it is set up like that one
             if plan is not None and not plan.is_flushed:
                 losses_max[f"{TOPICS}/{topic_id.hex()}"] = plan.min_insync - 1
         return self.lost.may_lose(node_ids, losses_max)

@@ -61,7 +61,8 @@ class SingleLeaderPerEpoch:
 class LeaderWasEligible:
     """Who comes to lead was in sync or eligible, and had lost nothing since (R7)."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_all_flushed: bool) -> None:
+        self._is_all_flushed = is_all_flushed  # as brokers are set, unless a topic is set otherwise
         self.election_count = 0
 
     def on_commit(self, commit: Commit) -> None:
@@ -90,7 +91,7 @@ class LeaderWasEligible:
 
     def _is_waived(self, commit: Commit, path: str, old: dict[str, Any]) -> bool:
         topic = json.loads(commit.at(path.rpartition("/")[0]) or b'{"config": {}}')
-        if topic["config"].get("flush.messages") == "1":
+        if self._is_all_flushed or topic["config"].get("flush.messages") == "1":
             return old["leader"] == NOBODY or bool(old["isr"])
         return len(old["replicas"]) == 1
 

@@ -63,6 +63,7 @@ def choose_plan(random: Random) -> Plan:
             "log.flush.offset.checkpoint.interval.ms": str(random.choice((300, 2_000))),
             "leader.imbalance.check.interval.seconds": str(random.choice((3, 10))),
             "controlled.shutdown.enable": "true",
+            **_like(topics[0]),
         },
         random.choice(([""], ["a", "b"], ["a", "b", "c"])),
         random.choice((1, 1, 2)),
@@ -84,6 +85,16 @@ def choose_plan(random: Random) -> Plan:
         random.choice((8, 8, 250)),
         {name: random.choice((0, 1, 1, 3)) for name in FAULTS},
     )
+
+
+def _like(topic: TopicPlan) -> dict[str, str]:
+    """Settings that make the topic of the groups one like that."""
+    settings = {
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": str(topic.replica_count),
+        "min.insync.replicas": str(topic.min_insync),
+    }
+    return {**settings, "log.flush.interval.messages": "1"} if topic.is_flushed else settings
 
 
 def _choose_topic(random: Random, name: str, broker_count: int, is_flushed: bool) -> TopicPlan:

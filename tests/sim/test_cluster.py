@@ -41,6 +41,9 @@ EXERCISED = (
     "produce: none",
     "produce: not_enough_replicas",
     "latest: offset_not_available",
+    "commit: none",
+    "commit: not_coordinator",
+    "offsets: none",
 )
 
 

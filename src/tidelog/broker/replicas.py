@@ -53,6 +53,7 @@ class Replicas:
         self._to_look: dict[Partition, None] = {}  # led, and its ISR may have to change
         self._admissions: dict[Partition, None] = {}  # led, and somebody can join now
         self._awaiting: dict[Partition, None] = {}  # led, and the high watermark waits for who will join
+        self._cuts: dict[Partition, Cut | BeginAt] = {}  # followed, and about to be cut like that
         self._undecided: list[Asked] = []  # nobody knows yet what became of these
         settings = broker.settings
         self._lag_max_ms = settings.number("replica.lag.time.max.ms")
@@ -85,6 +86,7 @@ class Replicas:
     def _lead(self, partition: Partition, facts: PartitionFacts) -> None:
         broker = self._broker
         self._leave_fetcher(partition)
+        self._cuts.pop(partition, None)
         partition.become_leader(broker.node_id, broker.image, facts, broker.uptime_ms)
         broker.on_moved(partition)
         broker.maybe_flush(partition)
@@ -110,6 +112,7 @@ class Replicas:
     def drop(self, partition: Partition) -> None:
         """The partition is gone, or its disk is."""
         self._leave_fetcher(partition)
+        self._cuts.pop(partition, None)
         self._to_look.pop(partition, None)
 
     def _leave_fetcher(self, partition: Partition) -> None:
@@ -222,6 +225,7 @@ class Replicas:
             except OSError as failure:
                 broker.fail_directory(partition.directory, failure)
                 continue
+            self._cuts[partition] = step
             if floor >= max(log.recovery_point, log.start_offset):
                 self._carry_out(partition, epoch, step)
                 continue
@@ -231,6 +235,10 @@ class Replicas:
         broker.write_urgent_checkpoints()
 
     def _carry_out(self, partition: Partition, epoch: int, step: Cut | BeginAt) -> None:
+        """Unless the leader was asked again meanwhile: what it said last is what counts, and counts once."""
+        if self._cuts.get(partition) is not step:
+            return
+        del self._cuts[partition]
         broker, fetcher = self._broker, self._fetchers.get(partition.leader_id)
         partition.floor = None
         is_same = partition.role is Role.FOLLOWER and partition.leader_epoch == epoch
