@@ -15,7 +15,7 @@ from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchReques
 
 def counting() -> Callable[[int], bytes]:
     """Entropy that is 0, 1, 2, …"""
-    numbers = iter(range(1_000))
+    numbers = iter(range(100_000))
     return lambda size: next(numbers).to_bytes(size, "big")
 
 
