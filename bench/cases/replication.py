@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from statistics import median
 
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from bench.arena import Sample
 from bench.cases.latency import percentile
@@ -46,7 +47,7 @@ def run(run: Run) -> list[Row]:
 @contextmanager
 def _cluster() -> Iterator[AdminClient]:
     with Cluster(BROKERS, min_insync_replicas=1) as cluster:
-        yield AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        yield AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
 
 
 def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
@@ -58,7 +59,7 @@ def _leader(admin: AdminClient, topic: str) -> tuple[str, int]:
     while True:
         known = admin.list_topics(topic, timeout=ADMIN_SECONDS_MAX)
         broker = known.brokers.get(known.topics[topic].partitions[0].leader)
-        if broker is not None:
+        if broker is not None and broker.host:
             return broker.host, broker.port
 
 

@@ -188,7 +188,7 @@ class World:
         def is_well() -> bool:
             nonlocal problem
             problem = self._unwell(counts)
-            if not problem and self.commits.acknowledged_count == commit_count:
+            if not problem and self.commits.acknowledged_count == commit_count and not self._has_no_groups():
                 problem = "no group can commit"
             return not problem
 
@@ -198,6 +198,15 @@ class World:
         self._wait_until(self._is_quiet, lambda: "replicas do not get to the same end")
         self.single.look(self)
         self.replicas.look(self)
+
+    def _has_no_groups(self) -> bool:
+        """Whether the topic of the groups could never be led."""
+        paths = [
+            f"{TOPICS}/{topic_id.hex()}/0"
+            for topic_id, topic in self.committed.topics()
+            if topic["name"] == OFFSETS_TOPIC
+        ]
+        return any(path in self.lost.stillborn for path in paths)
 
     def _is_awake(self) -> bool:
         return not any(node.is_paused or node.is_stopping for node in self.nodes.values())

@@ -277,18 +277,30 @@ class WhoIsLost:
         self._lost: dict[
             str, dict[int, int]
         ] = {}  # by partition and node: the broker epoch that it was under
+        self.stillborn: set[str] = set()  # partitions
+        self._last_lost: dict[int, int] = {}  # by node: the epoch under which it last lost something
 
     def on_commit(self, commit: Commit) -> None:
         for path, data in commit.written.items():
+            if is_partition(path) and commit.before.get(path) is None:
+                self._note_new(path, json.loads(data))
             lost = self._lost.get(path)
             if lost:
                 fields = json.loads(data)
                 for node_id in [n for n, epoch in lost.items() if _is_back(fields, n, epoch)]:
                     del lost[node_id]
 
+    def _note_new(self, path: str, fields: dict[str, Any]) -> None:
+        """A partition was given to brokers that nobody knew yet were gone. If all are, nobody can lead it."""
+        for node_id, epoch in self._last_lost.items():
+            if node_id in fields["replicas"] and not _is_back(fields, node_id, epoch):
+                self._lost.setdefault(path, {})[node_id] = epoch
+        if len(self._lost.get(path, ())) == len(fields["replicas"]):
+            self.stillborn.add(path)
+
     def on_unclean(self, node_id: int) -> None:
         known = self._committed.at(f"{BROKER_EPOCHS}/{node_id}")
-        epoch = json.loads(known)["epoch"] if known is not None else 0
+        epoch = self._last_lost[node_id] = json.loads(known)["epoch"] if known is not None else 0
         for path, fields in self._committed.partitions():
             if node_id in fields["replicas"]:
                 self._lost.setdefault(path, {})[node_id] = epoch

@@ -411,6 +411,6 @@ class Broker:
         for directory in self.partitions.directories:
             try:
                 if directory.failure is None and self.registration.are_logs_open:
-                    self.partitions.close_directory(directory, self.broker_epoch, run_jobs)
+                    self.partitions.close_directory(directory, self.registration.vouched_epoch, run_jobs)
             except OSError as error:
                 self.fail_directory(directory, error)

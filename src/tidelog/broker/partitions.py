@@ -234,8 +234,11 @@ class Partitions:
         )
         if found is None:
             write_topic_id(folder, encode_id(topic.topic_id))
+        if (
+            found is None or home.is_cached
+        ):  # the first flush makes the folder durable, before it acknowledges
             log.note_replaced(PARTITION_METADATA)
-            log.new_in = home.directory  # the first flush makes the folder durable, before it acknowledges
+            log.new_in = home.directory
         self._events += [warning("log repaired", log=name, problem=problem) for problem in report.problems]
         self.scanned_size += report.scanned_bytes
         self.cut_size += report.cut_bytes

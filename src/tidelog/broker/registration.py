@@ -38,6 +38,7 @@ class Registration:
         self._broker = broker
         self._facts = BrokerFacts(broker.node_id, "", 0, broker.settings.text("broker.rack"), 0)
         self._is_trusted = False
+        self.vouched_epoch = -1  # up to which nothing is lost; the store may not have got so far
         self.are_logs_open = False
         self.has_registered = False  # at least once: from then on it is known what may be led
         self.is_registered = False
@@ -105,8 +106,9 @@ class Registration:
         last = broker.image.broker_epochs.get(broker.node_id)
         partitions = broker.partitions
         is_clean = partitions.claim_directories(broker.image.cluster_id, broker.entropy, broker.boot_id)
-        self._is_trusted = last is not None and partitions.have_kept_all(broker.boot_id, last.epoch)
         self._facts.directory = partitions.directories[0].directory_id
+        if last is not None and last.directory == self._facts.directory:
+            self._is_trusted = partitions.have_kept_all(broker.boot_id, last.epoch)
         broker.topics.open_known()
         broker.checkpoints.forget(partitions.unknown_names())
         self.are_logs_open = True
@@ -133,6 +135,8 @@ class Registration:
         facts = replace(self._facts)
         operations = controller.decide_registration(broker.image, facts, self._is_trusted)
         operations += broker.control.candidacy()
+        if self._is_trusted:  # by the time the store has done it, this process may have ended
+            self._vouch(facts.epoch)
 
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
@@ -147,13 +151,18 @@ class Registration:
         broker = self._broker
         self._is_trusted = True  # from here on, until the process ends
         broker.replicas.use_broker_epoch(self.epoch)
+        self._vouch(self.epoch)
+        self._renew(self._unrenewed())
+
+    def _vouch(self, epoch: int) -> None:
+        """Leave word that nothing is lost of what the broker had up to that epoch, while the machine runs."""
+        broker, self.vouched_epoch = self._broker, epoch
         for directory in broker.partitions.directories:
             try:
                 if directory.failure is None:
-                    directory.mark_running(broker.boot_id, self.epoch)
+                    directory.mark_running(broker.boot_id, epoch)
             except OSError as failure:
                 broker.fail_directory(directory, failure)
-        self._renew(self._unrenewed())
 
     def _unrenewed(self) -> list[Operation]:
         """Partitions that nobody else has, and that were led by this broker before it was stopped uncleanly.

@@ -59,7 +59,9 @@ def decide_registration(image: Image, broker: BrokerFacts, is_trusted: bool) -> 
     broker.epoch = epoch
     return [
         _write_or_create(
-            image, f"{BROKER_EPOCHS}/{node_id}", encode_fields(epoch=epoch, trusted_since=since)
+            image,
+            f"{BROKER_EPOCHS}/{node_id}",
+            encode_fields(epoch=epoch, trusted_since=since, directory=broker.directory),
         ),
         *([Delete(path)] if (path := f"{BROKERS}/{node_id}") in image.versions else []),
         Create(path, broker.encode(), is_ephemeral=True),

@@ -89,10 +89,12 @@ class BrokerFacts:
 
 
 class BrokerEpoch(NamedTuple):
-    """The last registration of a broker. What it had before `trusted_since` it may have lost."""
+    """The last registration of a broker, with which directory. What it had before `trusted_since` it may have
+    lost."""
 
     epoch: int
     trusted_since: int
+    directory: str = ""
 
 
 @dataclass(slots=True)
@@ -224,7 +226,9 @@ class Image:
         elif path == CONTROLLER:
             self.controller_id, self.controller_own_epoch = fields["id"], fields["epoch"]
         elif path.startswith(BROKER_EPOCHS + "/"):
-            self.broker_epochs[int(parts[3])] = BrokerEpoch(fields["epoch"], fields["trusted_since"])
+            self.broker_epochs[int(parts[3])] = BrokerEpoch(
+                fields["epoch"], fields["trusted_since"], fields.get("directory", "")
+            )
         elif path.startswith(BROKERS + "/"):
             self._set_broker(int(parts[3]), fields)
         elif path.startswith(CONFIG + "/") and parts[2] in self.configs and len(parts) == 4:

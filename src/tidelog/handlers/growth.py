@@ -111,7 +111,11 @@ def _added(broker: Broker, topic: TopicFacts, asked: Any) -> list[list[int]] | P
         return Problem(ErrorCode.invalid_partitions, reason)
     replica_count = len(topic.partitions[0].replicas)
     if asked.assignments is None:
-        return place(count, replica_count, racks_of(broker.image.brokers), present)
+        racks = racks_of(broker.image.brokers)
+        if replica_count > len(racks):
+            reason = f"{replica_count} replica(s) need as many brokers; {len(racks)} are registered."
+            return Problem(ErrorCode.invalid_replication_factor, reason)
+        return place(count, replica_count, racks, present)
     assigned = [list(assignment.broker_ids) for assignment in asked.assignments]
     reason_or_none = _assignment_problem(broker, assigned, count, replica_count)
     return Problem(ErrorCode.invalid_replica_assignment, reason_or_none) if reason_or_none else assigned

@@ -84,8 +84,8 @@ class LogDirectory:
     def has_kept_all(self, boot_id: str, broker_epoch: int) -> bool:
         """Whether nothing is gone that the broker of that epoch had written: it was stopped cleanly, or
         killed while the machine ran on, which keeps what it was told to write."""
-        was_killed = boot_id != "" and self._last_run == (boot_id, broker_epoch)
-        return was_killed or self.clean_epoch == broker_epoch
+        was_killed = boot_id != "" and self._last_run[0] == boot_id and self._last_run[1] >= broker_epoch
+        return was_killed or self.clean_epoch >= broker_epoch
 
     def mark_running(self, boot_id: str, broker_epoch: int) -> None:
         """Not made durable: it counts only as long as the machine runs on."""
