@@ -23,7 +23,6 @@ from tidelog.base.limits import COMMITS_GATHERED_MAX, GROUP_ID_LENGTH_MAX
 from tidelog.broker.group_views import GroupSettings, ImageTopics
 from tidelog.broker.waiting import Parked
 from tidelog.cluster.image import TopicFacts
-from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
@@ -157,16 +156,15 @@ class Coordinators:
         self._creation_waiters.append(then)
         if len(self._creation_waiters) > 1:
             return
-        settings, racks = self._broker.settings, racks_of(self._broker.image.brokers)
+        settings = self._broker.settings
         config = {
             "cleanup.policy": "compact",
             "compression.type": "producer",
             "segment.bytes": str(settings.number("offsets.topic.segment.bytes")),
         }
-        replica_count = min(settings.number("offsets.topic.replication.factor"), len(racks))
         count = settings.number("offsets.topic.num.partitions")
-        assignment = place(count, replica_count, racks, self._broker.node_id)
-        self._broker.topics.have_created(GROUPS_TOPIC, config, assignment, self._on_created)
+        replica_count = settings.number("offsets.topic.replication.factor")
+        self._broker.topics.have_created(GROUPS_TOPIC, config, count, replica_count, self._on_created)
 
     def _on_created(self, outcome: Outcome) -> None:
         waiters, self._creation_waiters = self._creation_waiters, []

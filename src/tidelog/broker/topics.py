@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from tidelog.base.events import info
 from tidelog.cluster import controller
 from tidelog.cluster.image import TopicFacts
-from tidelog.cluster.store import Done, Outcome, Unknown
+from tidelog.cluster.placement import place, racks_of
+from tidelog.cluster.store import Done, Outcome, Refused, Unknown
 from tidelog.protocol.messages import encode_request, request_types
 
 if TYPE_CHECKING:
@@ -50,10 +51,19 @@ class Topics:
         broker.control.write(operations, on_created)
 
     def have_created(
-        self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome
+        self, name: str, config: dict[str, str], partition_count: int, replica_count: int, then: OnOutcome
     ) -> None:
-        """Have a topic made that this broker needs, by whoever is the controller."""
-        if not self._broker.is_sharing or self._broker.control.is_controller:
+        """Have a topic made that this broker needs, by whoever is the controller. In a cluster only if there
+        are enough brokers: it would have too few replicas for good."""
+        broker = self._broker
+        racks = racks_of(broker.image.brokers)
+        if not broker.is_sharing:
+            replica_count = min(replica_count, len(racks))
+        if not 0 < replica_count <= len(racks):
+            then(Refused(0, f"{replica_count} replicas need as many brokers; {len(racks)} are registered"))
+            return
+        assignment = place(partition_count, replica_count, racks, broker.node_id)
+        if not broker.is_sharing or broker.control.is_controller:
             self.create(name, config, assignment, then)
         else:
             self._ask_controller(name, config, assignment, then)

@@ -10,7 +10,6 @@ from tidelog.base.limits import AUTO_CREATED_TOPICS_MAX
 from tidelog.broker.broker import Broker
 from tidelog.broker.coordinators import GROUPS_TOPIC
 from tidelog.cluster.image import NOBODY, TopicFacts
-from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Outcome
 from tidelog.handlers.describe import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS
 from tidelog.handlers.names import is_internal, leader_of, name_problem, offline_replicas
@@ -121,9 +120,7 @@ def _create_then_answer(
 
     for name in names:
         count = broker.settings.number("num.partitions")
-        racks = racks_of(broker.image.brokers)
-        replicas = min(broker.settings.number("default.replication.factor"), len(racks))
-        assignment = place(count, replicas, racks, broker.node_id)
+        replica_count = broker.settings.number("default.replication.factor")
 
         def then(_: Outcome | None = None, name: str = name) -> None:
             on_outcome(name)
@@ -131,7 +128,7 @@ def _create_then_answer(
         if name == GROUPS_TOPIC:
             broker.coordinators.create_topic(then)
         else:
-            broker.topics.have_created(name, {}, assignment, then)
+            broker.topics.have_created(name, {}, count, replica_count, then)
     return parked
 
 

@@ -56,11 +56,7 @@ def handle_find_coordinator(broker: Broker, request: Request) -> Result:
         return answer()
     parked = Outstanding(broker.uptime_ms + _CREATION_WAIT_MS, answer)
 
-    def then() -> None:
-        if parked.slot is not None:
-            broker.waiting.finish(parked, answer())
-
-    broker.coordinators.create_topic(then)
+    broker.coordinators.create_topic(lambda: broker.waiting.finish(parked, answer()))
     return parked
 
 
