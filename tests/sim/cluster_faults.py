@@ -10,10 +10,15 @@ once.
 from __future__ import annotations
 
 import errno
+import json
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tests.sim.cluster_checkers import is_partition
 from tests.sim.cluster_network import CLIENTS
 from tests.sim.cluster_node import ClusterNode
+from tests.sim.cluster_tree import Commit
+from tidelog.cluster.image import NOBODY
 
 if TYPE_CHECKING:
     from tests.sim.cluster import World
@@ -40,7 +45,10 @@ class FaultMaker:
             "store down": self.stop_store,
             "disk": self.fail_disk,
             "admin": world.admin.act,
+            "ambush": self.ambush,
         }
+        self._ambush_until_ms = 0
+        world.committed.observers.append(self._on_commit)
 
     def begin(self) -> None:
         self.is_on = True
@@ -205,6 +213,44 @@ class FaultMaker:
 
     def cut(self) -> None:
         self._world.network.cut_some()
+
+    # The worst moment.
+
+    def ambush(self) -> None:
+        """Lie in wait for somebody to join an ISR."""
+        self._ambush_until_ms = self._clock.now_ms + 5_000
+
+    def _on_commit(self, commit: Commit) -> None:
+        if self._clock.now_ms >= self._ambush_until_ms:
+            return
+        for path, data in commit.written.items():
+            before = commit.before.get(path)
+            if is_partition(path) and before is not None:
+                old, new = json.loads(before), json.loads(data)
+                joined = [node_id for node_id in new["isr"] if node_id not in old["isr"]]
+                if joined and new["leader"] == old["leader"] != NOBODY:
+                    self._ambush_until_ms = 0
+                    self._clock.after(0, partial(self._spring, new["leader"], joined[0]))
+                    return
+
+    def _spring(self, leader_id: int, joined_id: int) -> None:
+        """The leader does not hear that somebody has joined, who no longer hears from the leader; then it is
+        gone."""
+        now_ms, leader = self._clock.now_ms, self._world.nodes[leader_id]
+        self._clock.count("ambush")
+        self._clock.note(f"{joined_id} has joined {leader_id}, and they are parted")
+        for one, other in ((leader_id, joined_id), (joined_id, leader_id)):
+            self._world.network.block(one, other, now_ms + 4_000, breaks=False)
+        if leader.connection is not None:
+            leader.connection.disconnect(now_ms, now_ms + 1_500)
+        self._clock.after(self._random.choice((300, 1_000, 2_000)), lambda: self._end(leader))
+
+    def _end(self, node: ClusterNode) -> None:
+        is_bearable = node.keeps_all or self._world.may_lose([node.node_id])
+        if self.is_on and is_bearable and node in self._running():
+            self._clock.note(f"{node.node_id} is killed")
+            self._world.end_uncleanly(node, loses_power=False)
+            self._start_later(node)
 
     # The store.
 

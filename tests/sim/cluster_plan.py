@@ -120,6 +120,7 @@ FAULTS = (
     "store down",
     "disk",
     "admin",
+    "ambush",
 )
 
 

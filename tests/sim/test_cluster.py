@@ -38,6 +38,7 @@ EXERCISED = (
     "store down",
     "disk fault",
     "connections cut",
+    "ambush",
     "produce: none",
     "produce: not_enough_replicas",
     "latest: offset_not_available",
