@@ -73,6 +73,15 @@ OTHER_SETTINGS = frozenset(
         "socket.listen.backlog.size",
         "socket.receive.buffer.bytes",
         "socket.send.buffer.bytes",
+        "zookeeper.connect",
+        "zookeeper.connection.timeout.ms",
+        "zookeeper.password",
+        "zookeeper.session.timeout.ms",
+        "zookeeper.set.acl",
+        "zookeeper.ssl.client.enable",
+        "zookeeper.ssl.keystore.location",
+        "zookeeper.ssl.truststore.location",
+        "zookeeper.username",
     }
 )
 

@@ -47,6 +47,31 @@ DEFAULT_BROKER = "default"
 SCRAM = "/scram"
 TOPICS = "/topics"
 CHANGES = "/changes"
+# What a store has whose nodes must have parents, and the tree from its top, notices first.
+FOLDERS = (
+    "/brokers",
+    BROKER_EPOCHS,
+    BROKERS,
+    CHANGES,
+    CONFIG,
+    *(f"{CONFIG}/{kind}" for kind in (BROKER_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG)),
+    NAMES,
+    SCRAM,
+    TOPICS,
+)
+ROOTS = (
+    CHANGES,
+    CLUSTER,
+    PRODUCER_IDS,
+    FEATURES,
+    CONTROLLER_EPOCH,
+    CONTROLLER,
+    "/brokers",
+    CONFIG,
+    NAMES,
+    SCRAM,
+    TOPICS,
+)
 NOBODY = -1
 
 

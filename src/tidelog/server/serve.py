@@ -50,6 +50,7 @@ from tidelog.server.peers import Peers
 from tidelog.server.probe import Probe
 from tidelog.server.process import descriptor_share, read_boot_id
 from tidelog.server.report import Report, start_events
+from tidelog.server.stores.connect import CONNECT, connect
 from tidelog.server.stores.embedded import EmbeddedStore
 from tidelog.server.transport import Transport
 from tidelog.server.vitals import Vitals
@@ -132,12 +133,11 @@ class Server:
         self.host, self.port = told.host, told.port
         for event in start_events(self.settings, self._listeners, [each.path for each in directories]):
             self.report.tell(event)
-        self.broker = Broker(
-            self.settings, directories, os.urandom, self._open_store is not None, read_boot_id()
-        )
+        is_sharing = self._open_store is not None or self.settings.text(CONNECT) != ""
+        self.broker = Broker(self.settings, directories, os.urandom, is_sharing, read_boot_id())
         self.report.level = lambda: self.broker.logger_level
         self._peer_links = Peers(self, self.loop, self._frame_size_max)
-        self._store = self._make_store(directories[0].path)
+        self._store = await self._make_store(directories[0].path)
         self._is_store_open = True
         self._serving = asyncio.get_running_loop().create_future()
         self.set_time()
@@ -151,12 +151,14 @@ class Server:
         self.report.tell(info("ready", address=f"{self.host}:{self.port}", after_ms=self.uptime_ms))
         self._on_tick()
 
-    def _make_store(self, path: str) -> Store:
+    async def _make_store(self, path: str) -> Store:
         def notify() -> None:
             self.loop.call_soon_threadsafe(self._on_store)
 
         if self._open_store is not None:
             return self._open_store(notify)
+        if self.settings.text(CONNECT):
+            return await connect(self.settings, notify)
         return EmbeddedStore(os.path.join(path, STORE_FILE), notify)
 
     async def _watch(self, listening: socket.socket) -> None:

@@ -1,0 +1,86 @@
+"""Which ZooKeeper a broker shares with others, by its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tidelog.base.config import BrokerSettings
+from tidelog.base.setting import InvalidSetting
+from tidelog.server.locks import StartFailed
+
+if TYPE_CHECKING:
+    from tidelog.server.stores.zookeeper import ZooKeeperStore
+
+CONNECT = "zookeeper.connect"
+POLL_SECONDS = 0.02
+# How soon kazoo tries again, in seconds: a broker cannot do without its store for long.
+RETRIES = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+
+
+async def connect(settings: BrokerSettings, notify: Callable[[], object]) -> ZooKeeperStore:
+    """The store, connected. Raises InvalidSetting or StartFailed."""
+    try:
+        from tidelog.server.stores.zookeeper import ZooKeeperStore
+    except ImportError:
+        raise InvalidSetting(f"{CONNECT} needs kazoo: pip install 'tidelog[cluster]'") from None
+    hosts = settings.text(CONNECT)
+    store = ZooKeeperStore(_client(settings), notify)
+    until = time.monotonic() + settings.number("zookeeper.connection.timeout.ms") / 1_000
+    try:
+        while not store.is_connected:
+            if time.monotonic() >= until:
+                raise StartFailed(
+                    f"{CONNECT}={hosts}: nobody has answered within zookeeper.connection.timeout.ms; "
+                    "start ZooKeeper (tidelog zookeeper), or correct the addresses"
+                )
+            await asyncio.sleep(POLL_SECONDS)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _client(settings: BrokerSettings) -> Any:
+    from kazoo.client import KazooClient
+    from kazoo.security import CREATOR_ALL_ACL
+
+    silent = logging.getLogger("tidelog.zookeeper")
+    silent.addHandler(logging.NullHandler())
+    silent.propagate = False
+    username, password = settings.text("zookeeper.username"), settings.text("zookeeper.password")
+    if settings.flag("zookeeper.set.acl") and not username:
+        raise InvalidSetting("zookeeper.set.acl=true needs zookeeper.username and zookeeper.password")
+    options: dict[str, Any] = {}
+    if username:
+        options["auth_data"] = [("digest", f"{username}:{password or ''}")]
+    if settings.flag("zookeeper.set.acl"):
+        options["default_acl"] = CREATOR_ALL_ACL
+    if settings.flag("zookeeper.ssl.client.enable"):
+        options |= _tls(settings)
+    try:
+        return KazooClient(
+            hosts=settings.text(CONNECT),
+            timeout=settings.number("zookeeper.session.timeout.ms") / 1_000,
+            connection_retry=RETRIES,
+            logger=silent,
+            **options,
+        )
+    except ValueError as problem:
+        raise InvalidSetting(f"{CONNECT}={settings.text(CONNECT)}: {problem}") from None
+
+
+def _tls(settings: BrokerSettings) -> dict[str, Any]:
+    options: dict[str, Any] = {"use_ssl": True, "verify_certs": True}
+    for name, words in (("truststore", ("ca",)), ("keystore", ("certfile", "keyfile"))):
+        setting = f"zookeeper.ssl.{name}.location"
+        path = settings.text(setting)
+        if path and not os.path.isfile(path):
+            raise InvalidSetting(f"{setting}={path}: there is no such file")
+        if path:
+            options |= dict.fromkeys(words, path)
+    return options
