@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from tidelog.cli.cluster_elect import elect
 from tidelog.cli.cluster_health import find_problems, print_problems
 from tidelog.cli.cluster_partitions import Partition, Picture, take_picture
+from tidelog.cli.failure import BadWord
 from tidelog.cli.nodes import Node
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
@@ -17,11 +19,43 @@ from tidelog.cli.options import (
     TableOrJson,
     examples,
 )
+from tidelog.cli.properties import parse_setting
 from tidelog.cli.screen import print_json, print_table
 
-app = typer.Typer(help="See a cluster as a whole, find what is wrong with it, elect leaders.")
+app = typer.Typer(
+    help="Start a cluster on this machine; see one as a whole, find what is wrong with it, elect leaders."
+)
 
 UNHEALTHY = 1
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog=examples("tidelog cluster --brokers 3 --dir ./cluster", "tidelog cluster describe"),
+)
+def start(
+    context: typer.Context,
+    brokers: Annotated[int, typer.Option(help="Start so many, each in a process of its own.", min=1)] = 0,
+    directory: Annotated[Path | None, typer.Option("--dir", help="The folder for all their files.")] = None,
+    port: Annotated[int, typer.Option(help="Of the first broker; 0 finds free ones.", min=0, max=65_000)] = 0,
+    zookeepers: Annotated[int, typer.Option(help="How many ZooKeeper servers: 1 or 3.")] = 1,
+    settings: Annotated[
+        list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="A setting of every broker.")
+    ] = None,
+) -> None:
+    """Start a ZooKeeper and brokers until SIGTERM or Ctrl-C; or do what the verb says."""
+    if context.invoked_subcommand is not None:
+        return
+    if not brokers and directory is None:
+        print(context.get_help())
+        return
+    if not brokers or directory is None:
+        raise BadWord("tidelog cluster: --brokers and --dir go together; or name a verb, see --help")
+    if zookeepers not in (1, 3):
+        raise BadWord(f"--zookeepers {zookeepers}: 1 or 3")
+    from tidelog.cli.cluster_start import start_cluster
+
+    start_cluster(brokers, directory, port, zookeepers, dict(map(parse_setting, settings or [])))
 
 
 @app.command(epilog=examples("tidelog cluster describe", "tidelog cluster describe --verbose --format json"))

@@ -22,6 +22,7 @@ from tidelog.cli.failure import BadWord, Failure, report
 from tidelog.cli.options import examples
 from tidelog.cli.produce import produce
 from tidelog.cli.serve import SUMMARY as SERVE_SUMMARY
+from tidelog.cli.zookeeper import zookeeper
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
 _ORDER = (
@@ -33,6 +34,7 @@ _ORDER = (
     "config",
     "broker",
     "cluster",
+    "zookeeper",
     "log",
     "pipeline",
     "demo",
@@ -86,6 +88,12 @@ app.command(
         "tidelog consume orders --partition 0 --count 5 --format json",
     )
 )(consume)
+app.command(
+    epilog=examples(
+        "tidelog zookeeper --dir ./zookeeper",
+        "tidelog serve -o node.id=1 -o zookeeper.connect=127.0.0.1:2181/tidelog",
+    )
+)(zookeeper)
 app.command(
     epilog=examples(
         "source <(tidelog completion bash)",

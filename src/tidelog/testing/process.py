@@ -34,8 +34,13 @@ class BrokerProcess:
     """`tidelog serve` on a free port that it keeps over restarts."""
 
     def __init__(
-        self, directory: str | os.PathLike[str], properties: Mapping[str, str] | None = None
+        self,
+        directory: str | os.PathLike[str],
+        properties: Mapping[str, str] | None = None,
+        is_detached: bool = False,
     ) -> None:
+        """A detached one does not hear a Ctrl-C that is meant for whoever has started it."""
+        self._is_detached = is_detached
         self.directory = os.fspath(directory)
         self.properties = {"log.dirs": os.path.join(self.directory, "data")} | dict(properties or {})
         self.stderr_path = os.path.join(self.directory, "broker.stderr")
@@ -62,7 +67,9 @@ class BrokerProcess:
         assert not self.is_running, "the broker is already running"
         started = time.monotonic()
         with open(self.stderr_path, "ab") as stderr:
-            self._process = subprocess.Popen(self.command(), stdout=subprocess.PIPE, stderr=stderr)
+            self._process = subprocess.Popen(
+                self.command(), stdout=subprocess.PIPE, stderr=stderr, start_new_session=self._is_detached
+            )
         self.port = self._await_ready(self._process, started + START_TIMEOUT_S)
         self.start_seconds = time.monotonic() - started
 

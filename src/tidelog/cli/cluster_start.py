@@ -1,0 +1,109 @@
+"""`tidelog cluster --brokers N`: a real ZooKeeper and N brokers on this machine, each in its own process.
+
+Topics get the production profile unless told otherwise: three replicas, of which two must be in sync, no
+unclean election (R14).
+
+**Invariant:** however it ends, no process is left behind; what was written stays in the folder.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from tidelog.cli.failure import Failure
+from tidelog.cli.zookeeper_process import ZooKeeperDidNotStart, ZooKeeperMissing, ZooKeeperProcess, ensemble
+from tidelog.testing.process import BrokerDidNotStart, BrokerProcess
+
+CHROOT = "/tidelog"
+REPLICAS, IN_SYNC = 3, 2
+LOOK_SECONDS = 0.2
+
+
+def production_profile(broker_count: int) -> dict[str, str]:
+    """As far as there are brokers for it."""
+    replicas = min(REPLICAS, broker_count)
+    return {
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "min.insync.replicas": str(min(IN_SYNC, replicas)),
+        "unclean.leader.election.enable": "false",
+    }
+
+
+def start_cluster(
+    brokers: int, directory: Path, port: int, zookeepers: int, settings: dict[str, str]
+) -> None:
+    """Run it until SIGTERM or Ctrl-C."""
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        with _zookeepers(directory, zookeepers) as members:
+            connect = ",".join(member.connect for member in members) + CHROOT
+            profile = production_profile(brokers) | settings | {"zookeeper.connect": connect}
+            processes = [
+                _broker(directory, node_id, port and port + node_id - 1, profile)
+                for node_id in range(1, brokers + 1)
+            ]
+            _run(processes, stopped)
+    except (ZooKeeperMissing, ZooKeeperDidNotStart) as problem:
+        raise Failure(str(problem)) from None
+    except BrokerDidNotStart as problem:
+        raise Failure(f"a broker did not start: {problem}") from None
+    except OSError as problem:
+        raise Failure(f"{problem.filename or directory}: {problem.strerror}") from None
+
+
+@contextmanager
+def _zookeepers(directory: Path, count: int) -> Iterator[Sequence[ZooKeeperProcess]]:
+    members = ensemble(directory, count)
+    with ExitStack() as stack:
+        for member in members:
+            stack.callback(member.stop)
+            member.spawn()
+        for member in members:
+            member.wait_ready()
+        yield members
+
+
+def _broker(directory: Path, node_id: int, port: int, settings: dict[str, str]) -> BrokerProcess:
+    process = BrokerProcess(
+        directory / f"broker-{node_id}", settings | {"node.id": str(node_id)}, is_detached=True
+    )
+    process.port = port
+    return process
+
+
+def _run(processes: Sequence[BrokerProcess], stopped: threading.Event) -> None:
+    with ThreadPoolExecutor(len(processes)) as together:
+        try:
+            list(together.map(BrokerProcess.start, processes))
+            for node_id, process in enumerate(processes, 1):
+                print(f"tidelog ready: broker {node_id} at {process.bootstrap_servers}", flush=True)
+            servers = ",".join(process.bootstrap_servers for process in processes)
+            print(f"tidelog cluster ready: {servers}", flush=True)
+            _watch(processes, stopped)
+        finally:
+            list(together.map(_stop, processes))
+
+
+def _watch(processes: Sequence[BrokerProcess], stopped: threading.Event) -> None:
+    ended: set[int] = set()
+    while not stopped.wait(LOOK_SECONDS):
+        for node_id, process in enumerate(processes, 1):
+            if not process.is_running and node_id not in ended:
+                ended.add(node_id)
+                print(f"broker {node_id} has ended; see {process.stderr_path}", flush=True)
+        if len(ended) == len(processes):
+            raise Failure("no broker is left")
+
+
+def _stop(process: BrokerProcess) -> None:
+    if process.is_running:
+        with suppress(OSError, TimeoutError):
+            process.stop()

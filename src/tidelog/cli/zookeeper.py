@@ -1,0 +1,60 @@
+"""`tidelog zookeeper`: one real ZooKeeper server in the foreground, for the brokers of a cluster."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidelog.cli.failure import BadWord, Failure
+from tidelog.cli.zookeeper_process import ZooKeeperDidNotStart, ZooKeeperMissing, ZooKeeperProcess
+
+LOOK_SECONDS = 0.2
+READY_SECONDS_MAX = 600.0  # a member of an ensemble waits for the others
+
+
+def zookeeper(
+    directory: Annotated[Path, typer.Option("--dir", help="The folder for its data and log.")],
+    port: Annotated[int, typer.Option(help="Where it serves brokers.", min=0, max=65_535)] = 2_181,
+    host: Annotated[str, typer.Option(help="The address it serves on.")] = "127.0.0.1",
+    number: Annotated[int, typer.Option("--id", help="Its number in an ensemble.", min=1, max=255)] = 1,
+    server: Annotated[
+        list[str] | None,
+        typer.Option(help="A member of the ensemble, itself too: ID=HOST:QUORUM-PORT:ELECTION-PORT."),
+    ] = None,
+) -> None:
+    """Start a ZooKeeper server (3.9, from PySpark's jars) in the foreground; SIGTERM or Ctrl-C stops it."""
+    stopped = threading.Event()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda *_: stopped.set())
+    process = ZooKeeperProcess(directory, port, number, _members(server or [], number), host)
+    try:
+        process.spawn()
+        process.wait_ready(READY_SECONDS_MAX)
+        print(f"tidelog zookeeper ready: {process.connect}", flush=True)
+        while not stopped.wait(LOOK_SECONDS):
+            if not process.is_running:
+                raise Failure(
+                    f"ZooKeeper has ended, exit code {process.exit_code}; see {directory}/zookeeper.log"
+                )
+    except (ZooKeeperMissing, ZooKeeperDidNotStart) as problem:
+        raise Failure(str(problem)) from None
+    except OSError as problem:
+        raise Failure(f"{directory}: {problem.strerror}") from None
+    finally:
+        process.stop()
+
+
+def _members(servers: list[str], number: int) -> dict[int, str]:
+    members = {}
+    for word in servers:
+        left, _, address = word.partition("=")
+        if not left.isdigit() or len(address.split(":")) != 3:
+            raise BadWord(f"--server {word}: a member is ID=HOST:QUORUM-PORT:ELECTION-PORT")
+        members[int(left)] = address
+    if members and number not in members:
+        raise BadWord(f"--id {number}: no --server has that number; each member names all, itself too")
+    return members
