@@ -1,0 +1,120 @@
+"""`tidelog cluster --brokers N --dir D` and `tidelog zookeeper`: real processes, gone when told to go."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from tests.cli.conftest import COMMAND, Tidelog
+from tidelog.cli.cluster_start import production_profile
+from tidelog.cli.zookeeper_process import ZooKeeperMissing, find_command, free_port
+
+STOP_SECONDS_MAX = 60
+
+
+@pytest.fixture(autouse=True)
+def needs_zookeeper(tmp_path: Path) -> None:
+    try:
+        find_command(tmp_path)
+    except ZooKeeperMissing as missing:
+        pytest.skip(str(missing))
+
+
+@contextmanager
+def started(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command, once it is ready, and what it is ready with; stopped by SIGTERM, exit code 0."""
+    process = subprocess.Popen([*COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stderr is not None
+    try:
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if line.startswith(("tidelog cluster ready: ", "tidelog zookeeper ready: ")):
+                break
+        else:
+            pytest.fail(f"it did not start: {process.stderr.read()}")
+        yield process, "".join(lines)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_SECONDS_MAX) == 0
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(STOP_SECONDS_MAX)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines that name the folder."""
+    seen = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    return [line for line in seen.stdout.splitlines() if str(folder) in line]
+
+
+def test_a_cluster_keeps_what_it_was_given_and_leaves_no_process(tmp_path: Path) -> None:
+    folder = tmp_path / "cluster"
+    words = ("cluster", "--brokers", "3", "--dir", str(folder))
+    with started(*words) as (_, told):
+        assert len(re.findall(r"^tidelog ready: broker [123] at 127\.0\.0\.1:\d+$", told, re.MULTILINE)) == 3
+        servers = told.split("tidelog cluster ready: ")[1].strip()
+        assert len(servers.split(",")) == 3
+        producer = Producer({"bootstrap.servers": servers, "acks": "all", "enable.idempotence": True})
+        producer.produce("orders", b"kept", partition=0)
+        assert producer.flush(60) == 0
+        topic = AdminClient({"bootstrap.servers": servers}).list_topics("orders", timeout=30).topics["orders"]
+        assert sorted(topic.partitions[0].replicas) == [1, 2, 3]
+    assert processes_of(folder) == []
+    with started(*words) as (_, told):
+        servers = told.split("tidelog cluster ready: ")[1].strip()
+        reader = Consumer(
+            {"bootstrap.servers": servers, "group.id": "readers", "auto.offset.reset": "earliest"}
+        )
+        reader.subscribe(["orders"])
+        until = time.monotonic() + 60
+        message = None
+        while message is None or message.error():
+            assert time.monotonic() < until, "nothing came"
+            message = reader.poll(1)
+        assert message.value() == b"kept"
+        reader.close()
+    assert processes_of(folder) == []
+
+
+def test_zookeeper_alone_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    port = free_port()
+    with started("zookeeper", "--dir", str(tmp_path / "zk"), "--port", str(port)) as (_, told):
+        assert told == f"tidelog zookeeper ready: 127.0.0.1:{port}\n"
+    assert processes_of(tmp_path / "zk") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("cluster", "--brokers", "3"), "--dir"),
+        (("cluster", "--dir", "x"), "--brokers"),
+        (("cluster", "--brokers", "1", "--dir", "x", "--zookeepers", "2"), "--zookeepers 2"),
+        (("cluster", "--brokers", "1", "--dir", "x", "-o", "nonsense"), "nonsense"),
+        (("zookeeper", "--dir", "x", "--server", "one"), "--server one"),
+        (("zookeeper", "--dir", "x", "--id", "2", "--server", "1=a:1:2"), "--id 2"),
+    ],
+)
+def test_a_bad_word_is_named(tidelog: Tidelog, words: tuple[str, ...], named: str) -> None:
+    ended = tidelog(*words)
+    assert ended.exit_code == 2 and named in ended.error and "Traceback" not in ended.error
+
+
+@pytest.mark.parametrize(("brokers", "replicas", "in_sync"), [(1, "1", "1"), (2, "2", "2"), (5, "3", "2")])
+def test_few_brokers_get_as_much_of_the_profile_as_they_can_have(
+    brokers: int, replicas: str, in_sync: str
+) -> None:
+    profile = production_profile(brokers)
+    assert profile["default.replication.factor"] == profile["offsets.topic.replication.factor"] == replicas
+    assert profile["min.insync.replicas"] == in_sync
