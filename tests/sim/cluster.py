@@ -188,7 +188,7 @@ class World:
         def is_well() -> bool:
             nonlocal problem
             problem = self._unwell(counts)
-            if not problem and self.commits.acknowledged_count == commit_count and not self._has_no_groups():
+            if not problem and self.commits.acknowledged_count == commit_count and not self.can_lose_groups:
                 problem = "no group can commit"
             return not problem
 
@@ -199,14 +199,13 @@ class World:
         self.single.look(self)
         self.replicas.look(self)
 
-    def _has_no_groups(self) -> bool:
-        """Whether the topic of the groups could never be led."""
-        paths = [
-            f"{TOPICS}/{topic_id.hex()}/0"
-            for topic_id, topic in self.committed.topics()
-            if topic["name"] == OFFSETS_TOPIC
-        ]
-        return any(path in self.lost.stillborn for path in paths)
+    @property
+    def can_lose_groups(self) -> bool:
+        """Whether more brokers were gone when the topic of the groups was made than it must bear."""
+        plan = self.plan.topics[0]
+        bearable = plan.replica_count - 1 if plan.is_flushed else plan.min_insync - 1
+        ids = [topic_id for topic_id, topic in self.committed.topics() if topic["name"] == OFFSETS_TOPIC]
+        return any(self.lost.lost_at_birth[f"{TOPICS}/{each.hex()}/0"] > bearable for each in ids)
 
     def _is_awake(self) -> bool:
         return not any(node.is_paused or node.is_stopping for node in self.nodes.values())

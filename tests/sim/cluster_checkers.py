@@ -277,7 +277,7 @@ class WhoIsLost:
         self._lost: dict[
             str, dict[int, int]
         ] = {}  # by partition and node: the broker epoch that it was under
-        self.stillborn: set[str] = set()  # partitions
+        self.lost_at_birth: dict[str, int] = {}  # replicas of a partition when it was made
         self._last_lost: dict[int, int] = {}  # by node: the epoch under which it last lost something
 
     def on_commit(self, commit: Commit) -> None:
@@ -291,12 +291,11 @@ class WhoIsLost:
                     del lost[node_id]
 
     def _note_new(self, path: str, fields: dict[str, Any]) -> None:
-        """A partition was given to brokers that nobody knew yet were gone. If all are, nobody can lead it."""
+        """A partition was given to brokers that nobody knew yet were gone."""
         for node_id, epoch in self._last_lost.items():
             if node_id in fields["replicas"] and not _is_back(fields, node_id, epoch):
                 self._lost.setdefault(path, {})[node_id] = epoch
-        if len(self._lost.get(path, ())) == len(fields["replicas"]):
-            self.stillborn.add(path)
+        self.lost_at_birth[path] = len(self._lost.get(path, ()))
 
     def on_unclean(self, node_id: int) -> None:
         known = self._committed.at(f"{BROKER_EPOCHS}/{node_id}")
