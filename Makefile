@@ -25,7 +25,7 @@ run: setup
 	$(BIN)/tidelog serve
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 soak: setup
 	$(SOAK_ENV) $(BIN)/python -m pytest -m soak

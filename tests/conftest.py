@@ -1,11 +1,34 @@
-"""What every test process and all that it starts have in common: JVMs of Spark that are quick to start.
+"""What every test process has in common, and all that it starts: JVMs of Spark that are quick to start, and
+an order in which the families that take longest come first.
 
 Such a JVM lives for seconds, and the two processes of `make test` run one each on two cores: there the second
-compiler and a collector of many threads cost more than they bring.
+compiler and a collector of many threads cost more than they bring. A family that takes a minute and comes
+last is waited for by the other process.
 """
 
 from __future__ import annotations
 
 import os
 
+import pytest
+
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+
+FIRST = (
+    "tests/spark/test_source_kills.py",
+    "tests/spark/test_source_standalone.py",
+    "tests/cli/test_pipeline_run.py",
+    "tests/sim/test_cluster_mutants.py",
+    "tests/sim/test_cluster.py",
+    "tests/spark/",
+    "tests/differential/",
+    "tests/compat/",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: _place_of(item.nodeid))
+
+
+def _place_of(node_id: str) -> int:
+    return next((place for place, start in enumerate(FIRST) if node_id.startswith(start)), len(FIRST))
