@@ -117,7 +117,8 @@ class FollowerSession(FetchSession):
         super().update(request)
         for topic, partitions in request.topics:
             for partition in partitions:
-                self.moved[topic, partition.index] = None
+                if (topic, partition.index) in self.partitions:  # or it is forgotten by the same request
+                    self.moved[topic, partition.index] = None
         if request.replica_epoch != self._replica_epoch:  # whose every offset counts anew
             self._replica_epoch = request.replica_epoch
             self.moved = dict.fromkeys(self.partitions)

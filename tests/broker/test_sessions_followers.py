@@ -113,6 +113,14 @@ def test_what_is_forgotten_is_heard_of_no_more(
     assert not session.moved
 
 
+def test_what_is_named_and_forgotten_at_once_is_not_looked_at(sessions: FetchSessions) -> None:
+    session = opened(sessions)
+    asked = request(0, 1, session=(session.session_id, 1))
+    asked.forgotten = [(TOPIC_ID, [0])]
+    session.update(asked)
+    assert list(session.partitions) == list(session.moved) == [(TOPIC_ID, 1)]
+
+
 def test_a_new_session_of_a_follower_takes_the_place_of_the_old_one(
     waiting: WaitingRoom, sessions: FetchSessions, partition: Partition
 ) -> None:
