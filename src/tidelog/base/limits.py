@@ -47,6 +47,9 @@ FETCH_WAIT_MS_MAX = 5 * 60 * 1_000
 TOPIC_NAME_LENGTH_MAX = 249
 SOFTWARE_NAME_LENGTH_MAX = 128  # of what a client says it is, kept with its connection
 PARTITIONS_CREATED_MAX = 10_000  # by one request, as in Kafka; each is a folder made on the loop
+PARTITIONS_SHARED_MAX = (
+    3_000  # of one topic, where the store is shared: what is made at once is one change of it
+)
 PARKED_REQUESTS_MAX = 100_000
 PARKED_PARTITIONS_MAX = 2_000_000  # that parked requests wait for, all together
 RESOLVED_SETTINGS_MAX = 4_096  # sets of topic settings that are kept resolved

@@ -35,7 +35,9 @@ UNHEALTHY = 1
 )
 def start(
     context: typer.Context,
-    brokers: Annotated[int, typer.Option(help="Start so many, each in a process of its own.", min=1)] = 0,
+    brokers: Annotated[
+        int | None, typer.Option(help="Start so many, each in a process of its own.", min=1)
+    ] = None,
     directory: Annotated[Path | None, typer.Option("--dir", help="The folder for all their files.")] = None,
     port: Annotated[int, typer.Option(help="Of the first broker; 0 finds free ones.", min=0, max=65_000)] = 0,
     zookeepers: Annotated[int, typer.Option(help="How many ZooKeeper servers: 1 or 3.")] = 1,

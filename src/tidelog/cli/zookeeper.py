@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 
 from tidelog.cli.failure import BadWord, Failure
-from tidelog.cli.zookeeper_process import ZooKeeperDidNotStart, ZooKeeperMissing, ZooKeeperProcess
+from tidelog.cli.zookeeper_process import ZooKeeperMissing, ZooKeeperProcess
 
 LOOK_SECONDS = 0.2
-READY_SECONDS_MAX = 600.0  # a member of an ensemble waits for the others
 
 
 def zookeeper(
@@ -33,14 +32,16 @@ def zookeeper(
     process = ZooKeeperProcess(directory, port, number, _members(server or [], number), host)
     try:
         process.spawn()
-        process.wait_ready(READY_SECONDS_MAX)
-        print(f"tidelog zookeeper ready: {process.connect}", flush=True)
+        is_ready = False
         while not stopped.wait(LOOK_SECONDS):
+            if not is_ready and process.is_serving():  # a member of an ensemble when most of them are there
+                is_ready = True
+                print(f"tidelog zookeeper ready: {process.connect}", flush=True)
             if not process.is_running:
                 raise Failure(
                     f"ZooKeeper has ended, exit code {process.exit_code}; see {directory}/zookeeper.log"
                 )
-    except (ZooKeeperMissing, ZooKeeperDidNotStart) as problem:
+    except ZooKeeperMissing as problem:
         raise Failure(str(problem)) from None
     except OSError as problem:
         raise Failure(f"{directory}: {problem.strerror}") from None

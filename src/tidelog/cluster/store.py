@@ -112,7 +112,8 @@ class StoreRequest(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Report, once, the next change at `path` or of what is right below it: made, written or deleted."""
+    """Report, once, the next change at `path`: made, written, deleted; or of what is right below it, if it is
+    a folder: made or deleted."""
 
     path: str
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NamedTuple
 
-from tidelog.base.limits import PARTITIONS_CREATED_MAX
+from tidelog.base.limits import PARTITIONS_CREATED_MAX, PARTITIONS_SHARED_MAX
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
 from tidelog.cluster.image import TopicFacts
@@ -29,6 +29,10 @@ _LATE = Problem(ErrorCode.request_timed_out, "The store has not answered in time
 _TOO_MANY = Problem(
     ErrorCode.policy_violation,
     f"More than {PARTITIONS_CREATED_MAX} partitions in one request are not created.",
+)
+TOO_MANY_AT_ONCE = Problem(
+    ErrorCode.policy_violation,
+    f"In a cluster a topic gets at most {PARTITIONS_SHARED_MAX} partitions at once; add the rest after that.",
 )
 _FINE = Problem(ErrorCode.none, "")
 
@@ -63,6 +67,12 @@ def handle_create_partitions(broker: Broker, request: Request) -> Result:
             gathering.put(position, Problem(ErrorCode.invalid_request, "Duplicate topic name."))
         elif left < 0:
             gathering.put(position, _TOO_MANY)
+        elif (
+            broker.is_sharing
+            and known is not None
+            and topic.count - len(known.partitions) > PARTITIONS_SHARED_MAX
+        ):
+            gathering.put(position, TOO_MANY_AT_ONCE)
         else:
             _grow(broker, topic, asked.validate_only, gathering, position)
     return gathering.result()

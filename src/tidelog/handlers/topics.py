@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from tidelog.base.config import Source, check_topic_settings
-from tidelog.base.limits import PARTITIONS_CREATED_MAX
+from tidelog.base.limits import PARTITIONS_CREATED_MAX, PARTITIONS_SHARED_MAX
 from tidelog.base.resource_rows import TOPIC_FALLBACKS
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker
@@ -19,6 +19,7 @@ from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome, Refused
 from tidelog.handlers.gathering import deadline_of
+from tidelog.handlers.growth import TOO_MANY_AT_ONCE
 from tidelog.handlers.names import is_internal, name_problem
 from tidelog.handlers.request import Outstanding, Request, Result
 from tidelog.handlers.resources import Entry, Problem, topic_entries
@@ -124,6 +125,8 @@ def _plan(broker: Broker, topic: Any, version: int) -> Plan | Problem:
     except InvalidSetting as error:
         return Problem(ErrorCode.invalid_config, str(error))
     assignment = _assigned(broker, topic) if topic.assignments else _placed(broker, topic)
+    if isinstance(assignment, list) and broker.is_sharing and len(assignment) > PARTITIONS_SHARED_MAX:
+        return TOO_MANY_AT_ONCE
     return assignment if isinstance(assignment, Problem) else Plan(config, assignment)
 
 

@@ -265,10 +265,22 @@ def _count(broker: Broker, partitions: Sequence[Partition]) -> Generator[str, No
     return counts
 
 
+def _leaderless_count(broker: Broker) -> int:
+    """Told by the controller alone, as Kafka has it."""
+    if not broker.control.is_controller:
+        return 0
+    topics, brokers = broker.image.topics.values(), broker.image.brokers
+    return sum(facts.leader not in brokers for topic in topics for facts in topic.partitions.values())
+
+
 def _broker_lines(broker: Broker, topic_count: int, counts: _Counts) -> Iterator[str]:
     directories = broker.partitions.directories
     failed = [directory for directory in directories if directory.failure is not None]
     state = FAILED if broker.has_failed else RUNNING if broker.is_serving else STARTING
+    is_controller = broker.is_serving and (not broker.is_sharing or broker.control.is_controller)
+    topics = broker.image.topics.values()
+    partition_count = sum(len(topic.partitions) for topic in topics)
+    leaderless = _leaderless_count(broker) if broker.is_sharing else counts.offline
     replicas, controller = "kafka_server_replicamanager_", "kafka_controller_kafkacontroller_"
     for name, meaning, value in (
         ("kafka_server_kafkaserver_brokerstate", "3: running, 1: starting, 6: no disk is left.", state),
@@ -278,10 +290,10 @@ def _broker_lines(broker: Broker, topic_count: int, counts: _Counts) -> Iterator
         (f"{replicas}underreplicatedpartitions", "Led here, a replica missing.", counts.under_replicated),
         (f"{replicas}underminisrpartitioncount", "Led here, refusing acks=all.", counts.under_min_isr),
         (f"{replicas}atminisrpartitioncount", "Led here, one replica from that.", counts.at_min_isr),
-        (f"{controller}activecontrollercount", "1 on the controller.", broker.is_serving),
-        (f"{controller}offlinepartitionscount", "Partitions without a leader.", counts.offline),
+        (f"{controller}activecontrollercount", "1 on the controller.", is_controller),
+        (f"{controller}offlinepartitionscount", "Partitions without a leader.", leaderless),
         (f"{controller}globaltopiccount", "Topics of the cluster.", topic_count),
-        (f"{controller}globalpartitioncount", "Partitions of the cluster.", counts.partitions),
+        (f"{controller}globalpartitioncount", "Partitions of the cluster.", partition_count),
         ("kafka_log_logmanager_offlinelogdirectorycount", "Log directories offline.", len(failed)),
         ("kafka_server_fetchsessioncache_numincrementalfetchsessions", "Sessions.", len(broker.sessions)),
     ):

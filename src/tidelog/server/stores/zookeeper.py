@@ -22,6 +22,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
@@ -36,7 +37,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KazooState
+from kazoo.protocol.states import Callback, KazooState
 
 from tidelog.cluster.image import FOLDERS, ROOTS
 from tidelog.cluster.store import (
@@ -98,12 +99,14 @@ class ZooKeeperStore:
         self._notify = notify
         self._items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
+        self._sending = threading.Lock()
         self._events: list[StoreEvent] = []
         self._watched: set[str] = set()
         self._is_closed = False
         self._lost_count = 0  # sessions that have ended
         self._has_ended = False  # the session, which the broker has not been told yet
         self._is_prepared = False  # the folders are there
+        self._listeners: dict[str, Callable[[Any], None]] = {}  # by path; kazoo keeps every one that is new
         client.add_listener(self._on_state)
         client.start_async()
         self._thread = threading.Thread(target=self._run, name="tidelog-zookeeper", daemon=True)
@@ -141,7 +144,8 @@ class ZooKeeperStore:
 
     def _on_state(self, state: str) -> None:
         if state == KazooState.LOST:
-            self._lost_count += 1
+            with self._sending:
+                self._lost_count += 1
         self._items.put(_Look())
 
     def _on_watch(self, path: str, event: Any) -> None:
@@ -155,7 +159,9 @@ class ZooKeeperStore:
     def _run(self) -> None:
         while (item := self._items.get()) is not None and not self._is_closed:
             if isinstance(item, StoreRequest):
-                self._tell(StoreReply(item.ticket, self._carry_out(item.action)))
+                outcome = self._carry_out(item.action)
+                self._let_watches_pass()
+                self._tell(StoreReply(item.ticket, outcome))
             elif isinstance(item, Watch):
                 self._watch(item.path)
             elif isinstance(item, _Fired):
@@ -205,11 +211,8 @@ class ZooKeeperStore:
     def _watch(self, path: str) -> None:
         with self._lock:
             self._watched.add(path)
+        on_event = self._listeners.setdefault(path, partial(self._on_watch, path))
         self._wait_for_connection()
-
-        def on_event(event: Any) -> None:
-            self._on_watch(path, event)
-
         try:
             self._prepare()
             self._wait(self._client.exists_async(path, watch=on_event))
@@ -223,7 +226,6 @@ class ZooKeeperStore:
             self._tell_changed(path)
 
     def _carry_out(self, action: Action) -> Outcome:
-        lost_count = self._lost_count
         self._wait_for_connection()
         try:
             self._prepare()
@@ -233,9 +235,16 @@ class ZooKeeperStore:
             return Unknown(f"ZooKeeper has not answered: {type(problem).__name__}")
         except KazooException as problem:
             return Unknown(f"ZooKeeper does not do it: {problem!r}")
-        if self._lost_count != lost_count:  # who knows in which of the two sessions it was done
+        if self._lost_count:  # who knows in which of the two sessions it was read
             return Unknown("the session has ended")
         return outcome
+
+    def _let_watches_pass(self) -> None:
+        """Kazoo reports watches from another thread than answers: those of before this answer come first."""
+        passed = threading.Event()
+        self._client.handler.dispatch_callback(Callback("tidelog", passed.set, ()))
+        while not passed.wait(LOOK_SECONDS) and not self._is_closed:
+            pass
 
     def _wait(self, answer: Any) -> Any:
         """For an answer of kazoo, but not much longer than the store is needed."""
@@ -264,7 +273,11 @@ class ZooKeeperStore:
         transaction = self._client.transaction()
         for operation in action.operations:
             _add(transaction, operation)
-        results = self._wait(transaction.commit_async())
+        with self._sending:  # kazoo tells that a session has ended before it sends anything in the next
+            if self._lost_count:
+                raise SessionExpiredError
+            answer = transaction.commit_async()
+        results = self._wait(answer)
         for place, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(
                 result, RolledBackError | RuntimeInconsistency
