@@ -234,9 +234,8 @@ class Partitions:
         )
         if found is None:
             write_topic_id(folder, encode_id(topic.topic_id))
-        if (
-            found is None or home.is_cached
-        ):  # the first flush makes the folder durable, before it acknowledges
+        if found is None or home.is_cached:
+            # The folder may be in memory alone: the first flush makes it durable, before it acknowledges.
             log.note_replaced(PARTITION_METADATA)
             log.new_in = home.directory
         self._events += [warning("log repaired", log=name, problem=problem) for problem in report.problems]
