@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.stores.contract import Client
+from tests.server.stores.contract.client import Client
 from tidelog.cluster.store import (
     Action,
     Check,

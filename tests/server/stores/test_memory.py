@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.server.stores.contract import Client
+from tests.server.stores.contract.client import Client
 from tidelog.cluster.store import (
     Changed,
     Create,

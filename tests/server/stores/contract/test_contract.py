@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.stores.contract import Client
+from tests.server.stores.contract.client import Client
 from tidelog.base.config import BrokerSettings
 from tidelog.cluster.image import BROKERS, CHANGES, TOPICS
 from tidelog.cluster.store import (
@@ -250,7 +250,8 @@ def test_a_watch_reports_a_change_once(
     assert client.heard == [], "that was elsewhere"
     assert changer.change(operation) == Done()
     client.wait_for(Changed(path))
-    assert changer.change(Create(f"{TOPICS}/more", b""), Create(f"{CHANGES}/more", b"")) == Done()
+    again = Create(operation.path, b"") if isinstance(operation, Delete) else Write(operation.path, b"")
+    assert changer.change(again, Create(f"{TOPICS}/more", b""), Create(f"{CHANGES}/more", b"")) == Done()
     client.watch(CHANGES)
     client.tree()
     assert changer.change(Delete(f"{CHANGES}/more")) == Done()
@@ -258,7 +259,7 @@ def test_a_watch_reports_a_change_once(
     assert client.heard == [], "one watch, one report"
 
 
-@pytest.mark.parametrize("join", ["memory"], indirect=True)
+@shared
 @pytest.mark.parametrize("is_own", [False, True], ids=["of another", "own"])
 def test_a_change_is_reported_before_anything_of_it_can_be_read(
     client: AnyClient, other: AnyClient, is_own: bool

@@ -1,0 +1,1 @@
+"""What holds for every store, and the client that asks for it."""
