@@ -75,10 +75,9 @@ class CutOff:
 
 
 def wait_until(is_so: Callable[[], bool], client: ZooKeeperClient) -> None:
-    """Of what is not notified. What is, is left for others to wait for."""
+    """For what is not notified itself; what is to be received can be received later."""
     while not is_so():
-        if client.told.acquire(timeout=LOOK_SECONDS):
-            client.told.release()
+        client.told.acquire(timeout=LOOK_SECONDS)
 
 
 def join(address: str, **more: str) -> ZooKeeperClient:
