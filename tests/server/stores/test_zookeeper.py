@@ -25,6 +25,7 @@ from tidelog.cluster.store import (
     Done,
     Multi,
     Node,
+    ReadNodes,
     ReadTree,
     Refused,
     SessionEnded,
@@ -39,6 +40,7 @@ from tidelog.server.stores.connect import RETRIES, connect
 from tidelog.server.stores.zookeeper import MULTI_SIZE_MAX, ZooKeeperStore
 
 LOOK_SECONDS = 0.02
+READINGS = 200
 A, B, C = (f"{TOPICS}/{name}" for name in "abc")
 MINE = f"{BROKERS}/1"
 LATE = f"{BROKERS}/2"
@@ -175,6 +177,30 @@ def test_who_was_cut_off_and_comes_back_in_time_keeps_its_session_and_is_told_to
     assert other.change(Create(f"{CHANGES}/", b"", is_sequential=True)) == Done()
     client.wait_for(Changed(CHANGES))
     assert client.heard == []
+
+
+def test_what_changed_while_a_client_was_cut_off_is_reported_before_it_can_be_read(
+    cut_off: CutOff, other: ZooKeeperClient
+) -> None:
+    client = cut_off.client
+    assert client.change(Create(A, b"old")) == Done()
+    client.watch(A)
+    client.tree()
+    for _ in range(READINGS):
+        client.send(ReadNodes((A,)))
+    client.wait_for_replies(1)
+    cut_off.relay.cut()
+    assert other.change(Write(A, b"new")) == Done()
+    cut_off.relay.restore()
+    client.wait_for_replies(READINGS)
+    client.wait_until(lambda: Changed(A) in client.heard)
+    shown = [
+        place
+        for place, event in enumerate(client.heard)
+        if isinstance(event, StoreReply) and event.outcome == Tree({A: Node(b"new", 1)})
+    ]
+    assert shown and client.heard.count(Changed(A)) == 1
+    assert client.heard.index(Changed(A)) < shown[0]
 
 
 def test_who_watches_again_and_again_leaves_nothing_behind(cut_off: CutOff) -> None:

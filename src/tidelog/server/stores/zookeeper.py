@@ -77,17 +77,11 @@ _CUT_OFF = (
 )
 
 
-class _Fired(NamedTuple):
-    """Watches that a broken connection has taken along."""
-
-    path: str
-
-
 class _Look(NamedTuple):
-    """Something has happened to the session."""
+    """Something has happened to the session, or to its watches."""
 
 
-_Item = StoreRequest | Watch | _Fired | _Look
+_Item = StoreRequest | Watch | _Look
 
 
 class ZooKeeperStore:
@@ -103,6 +97,7 @@ class ZooKeeperStore:
         self._events: list[StoreEvent] = []
         self._watched: set[str] = set()
         self._is_closed = False
+        self._broken: list[str] = []  # watched, until a broken connection took the watches along
         self._lost_count = 0  # sessions that have ended
         self._has_ended = False  # the session, which the broker has not been told yet
         self._is_prepared = False  # the folders are there
@@ -150,7 +145,9 @@ class ZooKeeperStore:
 
     def _on_watch(self, path: str, event: Any) -> None:
         if event.path is None:  # not a change: the connection is gone
-            self._items.put(_Fired(path))
+            with self._lock:
+                self._broken.append(path)
+            self._items.put(_Look())
         else:
             self._tell_changed(path)
 
@@ -161,12 +158,13 @@ class ZooKeeperStore:
             if isinstance(item, StoreRequest):
                 outcome = self._carry_out(item.action)
                 self._let_watches_pass()
+                self._tell_broken()
                 self._tell(StoreReply(item.ticket, outcome))
             elif isinstance(item, Watch):
                 self._watch(item.path)
-            elif isinstance(item, _Fired):
+            elif self._broken and not self._lost_count:
                 self._wait_for_connection()
-                self._tell_changed(item.path)
+                self._tell_broken()
             self._maybe_end_session()
 
     def _maybe_end_session(self) -> None:
@@ -175,6 +173,7 @@ class ZooKeeperStore:
         with self._lock:
             self._lost_count = 0
             self._watched.clear()
+            self._broken.clear()
             self._has_ended = True
             while not self._items.empty():
                 item = self._items.get()
@@ -195,6 +194,15 @@ class ZooKeeperStore:
         with self._lock:
             self._events.append(event)
         self._notify()
+
+    def _tell_broken(self) -> None:
+        """Before any answer of the new connection: it may show what these watches would have reported."""
+        if self._lost_count:
+            return
+        with self._lock:
+            broken, self._broken = self._broken, []
+        for path in broken:
+            self._tell_changed(path)
 
     def _tell_changed(self, path: str) -> None:
         with self._lock:
@@ -234,6 +242,7 @@ class ZooKeeperStore:
             self._wait_for_connection()
             return Unknown(f"ZooKeeper has not answered: {type(problem).__name__}")
         except KazooException as problem:
+            time.sleep(LOOK_SECONDS)  # whoever asks again at once gets the same answer
             return Unknown(f"ZooKeeper does not do it: {problem!r}")
         if self._lost_count:  # who knows in which of the two sessions it was read
             return Unknown("the session has ended")
