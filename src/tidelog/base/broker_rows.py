@@ -139,7 +139,7 @@ BROKER_ROWS = (
     Setting("zookeeper.connection.timeout.ms", _I, 18_000, "How long a start waits for ZooKeeper.", 1),
     Setting("zookeeper.set.acl", _B, False, "Let nobody else touch what this broker makes there."),
     Setting("zookeeper.username", _S, "", "By which it is known there (digest)."),
-    Setting("zookeeper.password", Kind.PASSWORD, None, "The same."),
+    Setting("zookeeper.password", Kind.PASSWORD, None, "The password that goes with it."),
     Setting("zookeeper.ssl.client.enable", _B, False, "Speak TLS with it."),
     Setting("zookeeper.ssl.truststore.location", _S, "", "Whom to trust there: certificates, as PEM."),
     Setting("zookeeper.ssl.keystore.location", _S, "", "Our certificate and its key, as PEM."),
