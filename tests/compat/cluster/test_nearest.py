@@ -57,7 +57,12 @@ class ConfluentReader:
 
 class KafkaPythonReader:
     def __init__(self, bootstrap: str, rack: str) -> None:
-        self._consumer = KafkaConsumer(bootstrap_servers=bootstrap, client_rack=rack, fetch_max_wait_ms=50)
+        self._consumer = KafkaConsumer(
+            bootstrap_servers=bootstrap,
+            client_rack=rack,
+            fetch_max_wait_ms=50,
+            reconnect_backoff_max_ms=500,  # or it leaves a broker that has died alone for half a minute
+        )
         self._consumer.assign([Assigned("t", 0)])
         self._consumer.seek(Assigned("t", 0), 0)
 
