@@ -86,6 +86,8 @@ class World:
         events, broker.events = broker.events, []
         for event in events:
             self.clock.note(f"{node.node_id}: {event}")
+            if event.name == "directory offline":  # a while after the disk went bad; it may have joined since
+                self.lost.on_unclean(node.node_id)
 
     # The loop.
 

@@ -141,6 +141,8 @@ class Control:
         broker = self._broker
         if not self._is_due or self._is_writing or not self.is_controller or not broker.is_registered:
             return
+        if not broker.is_sharing:
+            return  # there is nobody else to lead, and looking at all partitions takes its time
         self._is_due = False
         elected: list[Elected] = []
         for each in decide_elections(broker.image, broker.partitions.resolve):
