@@ -178,6 +178,8 @@ class FaultMaker:
 
     def _replace(self, node: ClusterNode, life: int) -> None:
         """Somebody has seen to the disk, and starts the broker again."""
+        if not self.is_on:
+            return  # everything is healed already
         if node.is_running and node.life == life:
             self._world.end_uncleanly(node, loses_power=self._random.random() < 0.5)
         node.disk.repair()
