@@ -9,6 +9,7 @@ unclean election (R14).
 from __future__ import annotations
 
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -105,5 +106,5 @@ def _watch(processes: Sequence[BrokerProcess], stopped: threading.Event) -> None
 
 def _stop(process: BrokerProcess) -> None:
     if process.is_running:
-        with suppress(OSError, TimeoutError):
+        with suppress(subprocess.TimeoutExpired):  # it was killed then
             process.stop()

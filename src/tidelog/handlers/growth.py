@@ -26,7 +26,7 @@ from tidelog.replication.partition import Partition
 ATTEMPTS_MAX = 8  # to change what others may be changing
 HIGH_WATERMARK = -1
 _LATE = Problem(ErrorCode.request_timed_out, "The store has not answered in time.")
-_TOO_MANY = Problem(
+TOO_MANY = Problem(
     ErrorCode.policy_violation,
     f"More than {PARTITIONS_CREATED_MAX} partitions in one request are not created.",
 )
@@ -66,7 +66,7 @@ def handle_create_partitions(broker: Broker, request: Request) -> Result:
         if counts[topic.name] > 1:
             gathering.put(position, Problem(ErrorCode.invalid_request, "Duplicate topic name."))
         elif left < 0:
-            gathering.put(position, _TOO_MANY)
+            gathering.put(position, TOO_MANY)
         elif (
             broker.is_sharing
             and known is not None

@@ -19,7 +19,7 @@ from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome, Refused
 from tidelog.handlers.gathering import deadline_of
-from tidelog.handlers.growth import TOO_MANY_AT_ONCE
+from tidelog.handlers.growth import TOO_MANY, TOO_MANY_AT_ONCE
 from tidelog.handlers.names import is_internal, name_problem
 from tidelog.handlers.request import Outstanding, Request, Result
 from tidelog.handlers.resources import Entry, Problem, topic_entries
@@ -56,7 +56,7 @@ def handle_create_topics(broker: Broker, request: Request) -> Result:
         )
         if isinstance(plan, Plan):
             partitions_left -= len(plan.assignment)
-            plan = plan if partitions_left >= 0 else _too_many()
+            plan = plan if partitions_left >= 0 else TOO_MANY
         if isinstance(plan, Problem):
             results.refuse(topic.name, plan)
         elif asked.validate_only:
@@ -140,20 +140,13 @@ def _placed(broker: Broker, topic: Any) -> list[list[int]] | Problem:
     if count <= 0:
         return Problem(ErrorCode.invalid_partitions, f"Number of partitions is {count}; 1 is the least.")
     if count > PARTITIONS_CREATED_MAX:
-        return _too_many()
+        return TOO_MANY
     if replicas > alive:
         return Problem(
             ErrorCode.invalid_replication_factor,
             f"Replication factor {replicas} cannot be had: {alive} broker(s) are there.",
         )
     return place(count, replicas, racks_of(broker.image.brokers), len(broker.image.topics))
-
-
-def _too_many() -> Problem:
-    return Problem(
-        ErrorCode.policy_violation,
-        f"More than {PARTITIONS_CREATED_MAX} partitions in one request are not created.",
-    )
 
 
 def _assigned(broker: Broker, topic: Any) -> list[list[int]] | Problem:
