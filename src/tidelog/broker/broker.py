@@ -177,6 +177,7 @@ class Broker:
             parts = path.split("/")
             if parts[1] == "config" and parts[2] == BROKER_CONFIG:
                 self.use_broker_settings()
+                self.control.note_brokers()
                 self.events.append(info("broker settings changed", of=parts[3]))
             elif parts[1] == "topics":
                 topics[bytes.fromhex(parts[2])] = None
@@ -196,9 +197,9 @@ class Broker:
             self.topics.follow(topics)
             if has_brokers:
                 self.replicas.note_brokers()
-            if topics or has_brokers:
-                self.control.note_change()
-                self.control.look()
+                self.control.note_brokers()
+            self.control.note_topics(topics)
+            self.control.look()
         if has_controller:
             self.control.note_controller()
         self.forwarding.note_topics()

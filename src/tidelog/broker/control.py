@@ -14,6 +14,8 @@ refused unless its epoch is still the last one: who was paused and wakes up can 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tidelog.base.events import info, warning
@@ -49,7 +51,8 @@ class Control:
         self._broker = broker
         self._seen_epoch = NOBODY  # of the last controller that was noticed
         self._is_candidate = False  # a candidacy is under way
-        self._is_due = False  # something has changed that elections may follow from
+        self._is_all_due = False  # any partition may lack a leader
+        self._due: dict[bytes, None] = {}  # the topics that have changed
         self._is_writing = False
         seconds = broker.settings.number("leader.imbalance.check.interval.seconds")
         self._imbalance = Interval(seconds * 1_000)
@@ -108,7 +111,7 @@ class Control:
         if self.is_controller and self._seen_epoch != image.controller_epoch:
             self._broker.events.append(info("controller", epoch=image.controller_epoch))
         self._seen_epoch = image.controller_epoch
-        self._is_due = True
+        self.note_brokers()
         self.look()
 
     def resign(self) -> None:
@@ -117,9 +120,14 @@ class Control:
 
     # What the controller sees to by itself.
 
-    def note_change(self) -> None:
-        """Brokers or partitions have changed: somebody may have to lead."""
-        self._is_due = True
+    def note_brokers(self) -> None:
+        """Brokers have changed, or what counts for all topics: any partition may lack a leader."""
+        self._is_all_due = True
+
+    def note_topics(self, topic_ids: Iterable[bytes]) -> None:
+        """Topics have changed: partitions of theirs may lack a leader."""
+        if self.is_controller:  # whoever becomes it looks at all of them
+            self._due |= dict.fromkeys(topic_ids)
 
     def tick(self) -> None:
         broker = self._broker
@@ -139,17 +147,19 @@ class Control:
     def look(self) -> None:
         """Elect where a leader is missing, some partitions at a time."""
         broker = self._broker
-        if not self._is_due or self._is_writing or not self.is_controller or not broker.is_registered:
+        if not (self._is_all_due or self._due) or self._is_writing:
             return
-        if not broker.is_sharing:
-            return  # there is nobody else to lead, and looking at all partitions takes its time
-        self._is_due = False
-        elected: list[Elected] = []
-        for each in decide_elections(broker.image, broker.partitions.resolve):
-            if len(elected) == ELECTIONS_TOGETHER:
-                self._is_due = True
-                break
-            elected.append(each)
+        if not self.is_controller or not broker.is_registered:
+            return
+        topics = broker.image.topics_by_id
+        due = list(topics if self._is_all_due else self._due)
+        self._is_all_due = False
+        self._due.clear()
+        looked_at = [topic for topic_id in due if (topic := topics.get(topic_id)) is not None]
+        elections = decide_elections(broker.image, looked_at, broker.partitions.resolve)
+        elected = list(islice(elections, ELECTIONS_TOGETHER))
+        if len(elected) == ELECTIONS_TOGETHER:
+            self.note_topics(due[due.index(elected[-1].topic.topic_id) :])
         if elected:
             self._write_elected(elected)
 
@@ -179,7 +189,8 @@ class Control:
                 self._broker.events.append(info("leaders elected", partitions=len(elected)))
                 self.look()
             else:
-                self._is_due = True  # with the next tick: a store that is down says so again and again
+                # With the next tick: a store that is down says so again and again.
+                self.note_topics(each.topic.topic_id for each in elected)
             if then is not None:
                 then(outcome)
 

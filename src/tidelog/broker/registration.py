@@ -204,7 +204,7 @@ class Registration:
         self.is_registered = self.has_registered = True
         broker.topics.assign_all()
         broker.replicas.note_brokers()
-        broker.control.note_change()
+        broker.control.note_brokers()
         broker.control.look()
         broker.is_serving = True
 

@@ -15,7 +15,7 @@ the ISR stays eligible only if too few are left in it for anything more to be co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
@@ -101,9 +101,11 @@ def _leaderless(facts: PartitionFacts) -> PartitionFacts:
     )
 
 
-def decide_elections(image: Image, settings_of: SettingsOf) -> Iterator[Elected]:
-    """Every partition whose leader cannot go on."""
-    for topic in image.topics.values():
+def decide_elections(
+    image: Image, topics: Iterable[TopicFacts], settings_of: SettingsOf
+) -> Iterator[Elected]:
+    """Every partition of these topics whose leader cannot go on."""
+    for topic in topics:
         settings: TopicSettings | None = None
         for index, facts in topic.partitions.items():
             if is_fit(image, facts):
