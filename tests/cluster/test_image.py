@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.cluster.tree import ID, started
 from tidelog.cluster.controller import decide_deletion, decide_producer_ids, decide_registration, decide_topic
 from tidelog.cluster.image import BrokerFacts, Image, PartitionFacts, encode_fields
-from tidelog.cluster.store import Delete, Node
+from tidelog.cluster.store import Delete, Node, Write
 
 
 def facts(image: Image) -> object:
@@ -77,3 +79,14 @@ def test_names_that_differ_by_a_dot_alone_clash_until_one_is_gone() -> None:
     assert (image.clash_of("a_b"), image.clash_of("a.b"), image.clash_of("ab")) == ("a.b", None, None)
     image.apply(decide_deletion(image.topics["a.b"]))
     assert image.clash_of("a_b") is None
+
+
+def test_replicas_that_move_are_told_and_others_take_no_place() -> None:
+    tree = started()
+    tree.apply(decide_topic(tree.image, "a", ID, {}, [[1, 2]]))
+    topic, known = tree.image.topics["a"], tree.image.topics["a"].partitions[0]
+    assert b"adding" not in known.encode() and b"removing" not in known.encode()
+    moving = replace(known, replicas=[3, 2, 1], adding=[3], removing=[1])
+    tree.apply([Write(topic.path(0), moving.encode(), 0)])
+    assert topic.partitions[0] == replace(moving, version=1)
+    assert facts(tree.image) == facts(tree.loaded())

@@ -6,7 +6,7 @@ refused unless its epoch is still the last one: who was paused and wakes up can 
 | write           | what it was meant to do, on an unknown or refused answer                             |
 |-----------------|--------------------------------------------------------------------------------------|
 | a candidacy     | look who is controller, by a synced reading                                          |
-| elections       | read the partitions, and decide again from what they are                             |
+| elections, moves| read the partitions, and decide again from what they are                             |
 | topics, settings| read what was to be written: it is there, or it did not happen                       |
 
 **Invariant:** one write of elections is under way at most; each is decided from the image as it is then.
@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 from tidelog.base.events import info, warning
 from tidelog.broker.interval import Interval
 from tidelog.cluster import controller
-from tidelog.cluster.elections import Elected, decide_elections, decide_preferred
+from tidelog.cluster.elections import Elected, decide_preferred
 from tidelog.cluster.image import CONTROLLER, CONTROLLER_EPOCH, NOBODY
+from tidelog.cluster.reassignments import decide_due
 from tidelog.cluster.store import (
     Check,
     Create,
@@ -57,6 +58,7 @@ class Control:
         seconds = broker.settings.number("leader.imbalance.check.interval.seconds")
         self._imbalance = Interval(seconds * 1_000)
         self.election_count = 0
+        self.move_count = 0  # of partitions whose replicas have got to where they were to be
 
     @property
     def is_controller(self) -> bool:
@@ -121,11 +123,12 @@ class Control:
     # What the controller sees to by itself.
 
     def note_brokers(self) -> None:
-        """Brokers have changed, or what counts for all topics: any partition may lack a leader."""
+        """Brokers have changed, or what counts for all topics: any partition may lack a leader, or the
+        replicas of any may have moved."""
         self._is_all_due = True
 
     def note_topics(self, topic_ids: Iterable[bytes]) -> None:
-        """Topics have changed: partitions of theirs may lack a leader."""
+        """Topics have changed: the same of their partitions."""
         if self.is_controller:  # whoever becomes it looks at all of them
             self._due |= dict.fromkeys(topic_ids)
 
@@ -145,7 +148,7 @@ class Control:
             broker.submit(Multi((self.check, *deletions)), lambda outcome: None)
 
     def look(self) -> None:
-        """Elect where a leader is missing, some partitions at a time."""
+        """Elect where a leader is missing and end what has moved, some partitions at a time."""
         broker = self._broker
         if not (self._is_all_due or self._due) or self._is_writing:
             return
@@ -156,8 +159,8 @@ class Control:
         self._is_all_due = False
         self._due.clear()
         looked_at = [topic for topic_id in due if (topic := topics.get(topic_id)) is not None]
-        elections = decide_elections(broker.image, looked_at, broker.partitions.resolve)
-        elected = list(islice(elections, ELECTIONS_TOGETHER))
+        decided = decide_due(broker.image, looked_at, broker.partitions.resolve)
+        elected = list(islice(decided, ELECTIONS_TOGETHER))
         if len(elected) == ELECTIONS_TOGETHER:
             self.note_topics(due[due.index(elected[-1].topic.topic_id) :])
         if elected:
@@ -176,17 +179,14 @@ class Control:
 
     def _write_elected(self, elected: list[Elected], then: OnOutcome | None = None) -> None:
         self._is_writing = True
-        paths = tuple(each.topic.path(each.index) for each in elected)
-        operations: list[Operation] = [
-            Write(path, each.facts.encode(), each.facts.version)
-            for path, each in zip(paths, elected, strict=True)
-        ]
+        moved_count = sum(
+            each.topic.partitions[each.index].is_moving and not each.facts.is_moving for each in elected
+        )
 
         def on_outcome(outcome: Outcome) -> None:
             self._is_writing = False
             if isinstance(outcome, Done):
-                self.election_count += len(elected)
-                self._broker.events.append(info("leaders elected", partitions=len(elected)))
+                self._note_written(len(elected) - moved_count, moved_count)
                 self.look()
             else:
                 # With the next tick: a store that is down says so again and again.
@@ -194,13 +194,29 @@ class Control:
             if then is not None:
                 then(outcome)
 
-        self.write(operations, on_outcome)
+        self.write_partitions(elected, on_outcome)
+
+    def _note_written(self, election_count: int, moved_count: int) -> None:
+        events = self._broker.events
+        self.election_count += election_count
+        self.move_count += moved_count
+        if election_count:
+            events.append(info("leaders elected", partitions=election_count))
+        if moved_count:
+            events.append(info("replicas moved", partitions=moved_count))
 
     def elect(self, elected: list[Elected], then: OnOutcome) -> None:
         """Write leaders that an administrator has asked for."""
         self._write_elected(elected, then)
 
     # Writing.
+
+    def write_partitions(self, wanted: list[Elected], then: OnOutcome) -> None:
+        """Have partitions be like that, all or none, if they still are as they were read."""
+        operations: list[Operation] = [
+            Write(each.topic.path(each.index), each.facts.encode(), each.facts.version) for each in wanted
+        ]
+        self.write(operations, then)
 
     def write(self, operations: list[Operation], then: OnOutcome) -> None:
         """Ask the store for a change that is the controller's. `then` hears `Done`; `Refused` if something is

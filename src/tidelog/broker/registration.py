@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from tidelog.base.events import info, warning
 from tidelog.cluster import controller
 from tidelog.cluster.features import unknown_level
-from tidelog.cluster.image import BROKERS, BrokerFacts, PartitionFacts
+from tidelog.cluster.image import BROKERS, BrokerFacts
 from tidelog.cluster.store import Done, Operation, Outcome, ReadTree, Tree, Write
 
 if TYPE_CHECKING:
@@ -174,15 +174,8 @@ class Registration:
             for index, facts in topic.partitions.items():
                 is_own = facts.replicas == [node_id] and facts.leader == node_id
                 if is_own and not broker.image.is_trusted(facts, node_id):
-                    raised = PartitionFacts(
-                        node_id,
-                        facts.leader_epoch + 1,
-                        facts.in_sync_replicas,
-                        facts.replicas,
-                        facts.version,
-                        [],
-                        {node_id: self.epoch},
-                    )
+                    epoch = facts.leader_epoch + 1
+                    raised = replace(facts, leader_epoch=epoch, eligible=[], members={node_id: self.epoch})
                     operations.append(Write(topic.path(index), raised.encode(), facts.version))
         return operations
 

@@ -13,6 +13,7 @@ what became of it (R5).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -431,14 +432,12 @@ class Replicas:
         if not others and not facts.eligible:
             return
         members = {other: epoch for other, epoch in facts.members.items() if other != node_id}
-        left = PartitionFacts(
-            NOBODY,
-            facts.leader_epoch + 1,
-            others,
-            facts.replicas,
-            facts.version,
-            facts.eligible,
-            members,
+        left = replace(
+            facts,
+            leader=NOBODY,
+            leader_epoch=facts.leader_epoch + 1,
+            in_sync_replicas=others,
+            members=members,
         )
         operations: list[Operation] = [Write(topic.path(partition.index), left.encode(), facts.version)]
         self._broker.change(operations, lambda outcome: None)

@@ -6,8 +6,9 @@
 | eligible ones, if there is none of those  | there, not stopping, trusted                   |
 | other replicas, if there is none of those | there, not stopping, and unclean election is on|
 
-Of several the first in the order of replicas leads. Trust is waived where only flushed bytes count, and where
-there is no other replica.
+Of several the first in the order of replicas leads; in an unclean election those that are being added come
+last. Trust is waived where only flushed bytes count, and where there is no other replica, or none that has
+had everything yet.
 
 **Invariant:** who leads had all that was committed, unless an unclean election was asked for. Whoever leaves
 the ISR stays eligible only if too few are left in it for anything more to be committed.
@@ -15,16 +16,16 @@ the ISR stays eligible only if too few are left in it for anything more to be co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.cluster.image import NOBODY, Image, PartitionFacts, TopicFacts
 
-SettingsOf = Callable[[TopicFacts], TopicSettings]
-
 
 class Elected(NamedTuple):
+    """A partition as the controller wants to have it."""
+
     topic: TopicFacts
     index: int  # type: ignore[assignment]  # Kafka's word; nobody searches this tuple
     facts: PartitionFacts
@@ -32,7 +33,10 @@ class Elected(NamedTuple):
 
 def is_waived(facts: PartitionFacts, settings: TopicSettings) -> bool:
     """Whether a replica may count that was stopped uncleanly: it has lost nothing, or nobody has more."""
-    return len(facts.replicas) == 1 or settings.flush_messages == 1
+    if len(facts.replicas) == 1 or settings.flush_messages == 1:
+        return True
+    before = facts.replicas_before  # the only one, while others are being added and have nothing yet
+    return len(before) == 1 and facts.in_sync_replicas == before and not facts.eligible
 
 
 def is_fit(image: Image, facts: PartitionFacts) -> bool:
@@ -62,7 +66,7 @@ def elect(
 
     in_sync = [n for n in facts.replicas if n in facts.in_sync_replicas and counts(n)]
     eligible = [n for n in facts.replicas if n in facts.eligible and counts(n)]
-    anybody = [n for n in facts.replicas if image.is_able(n)]
+    anybody = [n for n in (*facts.replicas_before, *facts.adding) if image.is_able(n)]
     if in_sync or eligible:
         stay = in_sync or eligible[:1]
         former = _without_distrusted(image, facts, waived)
@@ -72,48 +76,24 @@ def elect(
     elif facts.leader == NOBODY:
         return None
     else:
-        return _leaderless(facts)
+        return replace(facts, leader=NOBODY, leader_epoch=facts.leader_epoch + 1)
     leader = stay[0]
     members[leader] = image.brokers[leader].epoch
-    version, epoch = facts.version, facts.leader_epoch + 1
-    return PartitionFacts(leader, epoch, stay, facts.replicas, version, left, members)
+    return replace(
+        facts,
+        leader=leader,
+        leader_epoch=facts.leader_epoch + 1,
+        in_sync_replicas=stay,
+        eligible=left,
+        members=members,
+    )
 
 
 def _without_distrusted(image: Image, facts: PartitionFacts, waived: bool) -> PartitionFacts:
     def keep(node_ids: list[int]) -> list[int]:
         return [node_id for node_id in node_ids if waived or image.is_trusted(facts, node_id)]
 
-    in_sync, eligible = keep(facts.in_sync_replicas), keep(facts.eligible)
-    return PartitionFacts(
-        facts.leader, facts.leader_epoch, in_sync, facts.replicas, facts.version, eligible, facts.members
-    )
-
-
-def _leaderless(facts: PartitionFacts) -> PartitionFacts:
-    return PartitionFacts(
-        NOBODY,
-        facts.leader_epoch + 1,
-        facts.in_sync_replicas,
-        facts.replicas,
-        facts.version,
-        facts.eligible,
-        facts.members,
-    )
-
-
-def decide_elections(
-    image: Image, topics: Iterable[TopicFacts], settings_of: SettingsOf
-) -> Iterator[Elected]:
-    """Every partition of these topics whose leader cannot go on."""
-    for topic in topics:
-        settings: TopicSettings | None = None
-        for index, facts in topic.partitions.items():
-            if is_fit(image, facts):
-                continue
-            settings = settings or settings_of(topic)
-            elected = elect(image, facts, settings)
-            if elected is not None:
-                yield Elected(topic, index, elected)
+    return replace(facts, in_sync_replicas=keep(facts.in_sync_replicas), eligible=keep(facts.eligible))
 
 
 def decide_preferred(image: Image, facts: PartitionFacts) -> PartitionFacts | None:
@@ -123,12 +103,4 @@ def decide_preferred(image: Image, facts: PartitionFacts) -> PartitionFacts | No
         return None
     if not image.is_able(preferred) or not image.is_trusted(facts, preferred):
         return None
-    return PartitionFacts(
-        preferred,
-        facts.leader_epoch + 1,
-        facts.in_sync_replicas,
-        facts.replicas,
-        facts.version,
-        facts.eligible,
-        facts.members,
-    )
+    return replace(facts, leader=preferred, leader_epoch=facts.leader_epoch + 1)

@@ -17,7 +17,8 @@
 |                             | server_key in base64                               |                        |
 | `/topics/<id>`              | name, config                                       | the controller         |
 | `/topics/<id>/<partition>`  | leader, leader_epoch, isr, eligible, replicas;     | the leader, controller |
-|                             | members: the broker epoch of each of the first two |                        |
+|                             | members: the broker epoch of each of isr, eligible |                        |
+|                             | adding, removing: left out if replicas do not move |                        |
 | `/changes/<number>`         | paths that the same multi has written              | whoever wrote them     |
 
 **Invariant:** changes only by what the store has confirmed or shown, and never back to an older version.
@@ -131,9 +132,27 @@ class PartitionFacts:
     version: int
     eligible: list[int] = field(default_factory=list)  # left an ISR below the minimum, with all that counts
     members: dict[int, int] = field(default_factory=dict)  # the broker epoch each of these two came in with
+    adding: list[int] = field(default_factory=list)  # of the replicas, while they move (KIP-455)
+    removing: list[int] = field(default_factory=list)
+
+    @property
+    def is_moving(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def replicas_before(self) -> list[int]:
+        """Those that were there before replicas began to move."""
+        return [node_id for node_id in self.replicas if node_id not in self.adding]
+
+    @property
+    def replicas_after(self) -> list[int]:
+        """Those that will be there when replicas have moved."""
+        return [node_id for node_id in self.replicas if node_id not in self.removing]
 
     def encode(self) -> bytes:
+        move = {"adding": self.adding, "removing": self.removing} if self.is_moving else {}
         return encode_fields(
+            **move,
             leader=self.leader,
             leader_epoch=self.leader_epoch,
             isr=self.in_sync_replicas,
@@ -193,6 +212,10 @@ class Image:
         """Whether a member has kept all that it had when it was taken in."""
         known = self.broker_epochs.get(node_id)
         return known is not None and facts.members.get(node_id, 0) >= known.trusted_since
+
+    def is_known(self, node_id: int) -> bool:
+        """Whether a broker belongs to the cluster, there or not."""
+        return node_id in self.broker_epochs
 
     def is_able(self, node_id: int) -> bool:
         """Whether a broker is there, and means to stay."""
@@ -297,6 +320,8 @@ class Image:
             version,
             fields.get("eligible", []),
             {int(node_id): epoch for node_id, epoch in fields.get("members", {}).items()},
+            fields.get("adding", []),
+            fields.get("removing", []),
         )
 
     def _delete(self, path: str) -> None:

@@ -1,0 +1,151 @@
+"""Replicas that move from broker to broker: from the facts to the facts as they should be (R11, KIP-455).
+
+While replicas move, `replicas` has the target first, then those that leave.
+
+| step     | if                                               | then                                         |
+|----------|--------------------------------------------------|----------------------------------------------|
+| begin    | a target is asked for                            | `adding` and `removing` are what differs     |
+|          |                                                  | from who was there before                    |
+| replace  | another target is asked for meanwhile            | as begin, from who was there before the first|
+| complete | all of the target are in sync, trusted and there | those that leave are gone                    |
+| cancel   | no target is asked for any more                  | who was there before, and nobody else        |
+
+Each raises the epoch of the leader: a replica that was taken away, has lost its log and was added again must
+not be taken for what it was. A leader that leaves hands over to a replica in sync.
+
+**Invariant:** nobody comes into an ISR here. Whoever leaves it leaves enough behind that have everything: as
+many as `min.insync.replicas` asks for, or a step is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tidelog.base.config import TopicSettings
+from tidelog.cluster.elections import Elected, elect, is_fit, is_waived
+from tidelog.cluster.image import NOBODY, Image, PartitionFacts, TopicFacts
+from tidelog.protocol.errors import ErrorCode
+
+SettingsOf = Callable[[TopicFacts], TopicSettings]
+
+
+class Refusal(NamedTuple):
+    error: ErrorCode
+    message: str
+
+
+_NOT_MOVING = Refusal(ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress.")
+_TOO_FEW = Refusal(
+    ErrorCode.invalid_replica_assignment,
+    "Too few of the replicas that would be left are in sync, or none of them is there to lead.",
+)
+
+
+def target_problem(
+    image: Image, facts: PartitionFacts, target: Sequence[int], may_resize: bool
+) -> Refusal | None:
+    """What is wrong with a target, whatever the replicas are doing."""
+    problem = "" if target else "an empty replica list."
+    for node_id in sorted(target, reverse=True):
+        if not image.is_known(node_id):
+            problem = f"broker {node_id}, but no such broker is registered."
+        elif target.count(node_id) > 1:
+            problem = f"the broker {node_id} more than once."
+    if problem:
+        reason = f"The manual partition assignment includes {problem}"
+        return Refusal(ErrorCode.invalid_replica_assignment, reason)
+    count = len(facts.replicas_after)
+    if not may_resize and len(target) != count:
+        reason = f"The replication factor is changed from {count} to {len(target)}"
+        return Refusal(ErrorCode.invalid_replication_factor, reason)
+    return None
+
+
+def decide_move(
+    image: Image, facts: PartitionFacts, target: Sequence[int], settings: TopicSettings
+) -> PartitionFacts | Refusal | None:
+    """Begin to move replicas to the target, or replace the one they are moving to; complete at once if that
+    is possible. None if nothing changes."""
+    before = facts.replicas_before
+    adding = sorted(node_id for node_id in target if node_id not in before)
+    removing = sorted(node_id for node_id in before if node_id not in target)
+    replicas = [*target, *removing]
+    if (replicas, adding, removing) == (facts.replicas, facts.adding, facts.removing):
+        return None
+    moved = _with_replicas(image, facts, replicas, settings)
+    if moved is None:
+        return _TOO_FEW
+    moved = replace(moved, adding=adding, removing=removing)
+    completed = decide_completion(image, moved, settings)
+    return moved if completed is None else replace(completed, leader_epoch=moved.leader_epoch)
+
+
+def decide_cancellation(
+    image: Image, facts: PartitionFacts, settings: TopicSettings
+) -> PartitionFacts | Refusal:
+    """Let the replicas be those that were there before."""
+    if not facts.is_moving:
+        return _NOT_MOVING
+    cancelled = _with_replicas(image, facts, facts.replicas_before, settings)
+    return cancelled if cancelled is not None else _TOO_FEW
+
+
+def decide_completion(image: Image, facts: PartitionFacts, settings: TopicSettings) -> PartitionFacts | None:
+    """The partition without those that leave; None while some of the target are not in sync."""
+    kept = _kept_members(image, facts, settings)
+    after = facts.replicas_after
+    is_ready = all(n in facts.in_sync_replicas and n in kept and image.is_able(n) for n in after)
+    if not facts.is_moving or not is_ready:
+        return None
+    return _with_replicas(image, facts, after, settings)
+
+
+def _kept_members(image: Image, facts: PartitionFacts, settings: TopicSettings) -> list[int]:
+    """Members that have kept all that is committed."""
+    members = (*facts.in_sync_replicas, *facts.eligible)
+    waived = is_waived(facts, settings)
+    return [node_id for node_id in members if waived or image.is_trusted(facts, node_id)]
+
+
+def _with_replicas(
+    image: Image, facts: PartitionFacts, replicas: list[int], settings: TopicSettings
+) -> PartitionFacts | None:
+    """The partition with those replicas under a new epoch, not moving. Whoever is none of them leaves the
+    ISR. None if too few would have everything, or nobody could lead."""
+    in_sync = [node_id for node_id in facts.in_sync_replicas if node_id in replicas]
+    eligible = [node_id for node_id in facts.eligible if node_id in replicas]
+    stay = [*in_sync, *eligible]
+    if len(stay) < len(facts.in_sync_replicas) + len(facts.eligible):
+        kept = [node_id for node_id in _kept_members(image, facts, settings) if node_id in stay]
+        if not in_sync or len(kept) < min(settings.min_insync_replicas, len(replicas)):
+            return None
+    changed = replace(
+        facts,
+        replicas=replicas,
+        in_sync_replicas=in_sync,
+        eligible=eligible,
+        members={node_id: facts.members[node_id] for node_id in stay if node_id in facts.members},
+        adding=[],
+        removing=[],
+    )
+    if facts.leader in (NOBODY, *replicas):
+        return replace(changed, leader_epoch=facts.leader_epoch + 1)
+    elected = elect(image, changed, settings)
+    return elected if elected is not None and elected.leader in stay else None
+
+
+def decide_due(image: Image, topics: Iterable[TopicFacts], settings_of: SettingsOf) -> Iterator[Elected]:
+    """Every partition of these topics whose leader cannot go on, or whose replicas have moved."""
+    for topic in topics:
+        settings: TopicSettings | None = None
+        for index, facts in topic.partitions.items():
+            is_led = is_fit(image, facts)
+            if is_led and not facts.is_moving:
+                continue
+            settings = settings or settings_of(topic)
+            decide = decide_completion if is_led else elect
+            decided = decide(image, facts, settings)
+            if decided is not None:
+                yield Elected(topic, index, decided)
