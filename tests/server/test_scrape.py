@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class Watched:
     broker: Broker
     vitals: Vitals = field(default_factory=lambda: Vitals(API_KEY_MAX + 1))
     uptime_ms: int = 5_000
-    connection_count: int = 3
+    connection_counts: Mapping[str, int] = field(default_factory=lambda: {"PLAINTEXT": 3})
     buffered_size: int = 40
     unsent_size: int = 50
 

@@ -150,6 +150,10 @@ def test_a_bad_setting_is_one_line_that_names_it_and_exit_2(
 
 
 def test_a_listener_for_others_needs_the_operator_s_word(tmp_path: Path) -> None:
-    properties = {"listeners": "PLAINTEXT://0.0.0.0:0", "allow.insecure.listeners": "true"}
+    properties = {
+        "listeners": "PLAINTEXT://0.0.0.0:0",
+        "advertised.listeners": "PLAINTEXT://127.0.0.1:0",
+        "allow.insecure.listeners": "true",
+    }
     with BrokerProcess(tmp_path, properties) as broker, WireClient(broker.port) as client:
         client.greet()

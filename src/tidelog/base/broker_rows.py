@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.base.forms import read_address_limits
+from tidelog.base.forms import PROTOCOLS, read_address_limits, read_listener_protocols
 from tidelog.base.setting import INT32_MAX, INT64_MAX, Change, Kind, Setting, Value
 
 DAY_MS = 24 * 60 * 60 * 1_000
@@ -37,8 +37,35 @@ def _later(name: str, kind: Kind, default: Value, meaning: str, minimum: float, 
 
 BROKER_ROWS = (
     Setting("node.id", _I, 1, "This broker's number in the cluster.", 0),
-    Setting("listeners", _LIST, ("PLAINTEXT://127.0.0.1:9092",), "Addresses to serve on."),
-    Setting("advertised.listeners", _LIST, None, "Addresses told to clients; by default the listeners."),
+    Setting(
+        "listeners", _LIST, ("PLAINTEXT://127.0.0.1:9092",), "Addresses to serve on: name://host:port, …"
+    ),
+    Setting(
+        "advertised.listeners",
+        _LIST,
+        None,
+        "Addresses told to clients, each to those of the listener of its name; by default the listeners.",
+    ),
+    Setting(
+        "listener.security.protocol.map",
+        _S,
+        ",".join(f"{protocol}:{protocol}" for protocol in PROTOCOLS),
+        "The protocol of each listener, name:protocol, …; only PLAINTEXT is served.",
+        read=read_listener_protocols,
+    ),
+    Setting(
+        "inter.broker.listener.name",
+        _S,
+        None,
+        "The listener that brokers use; by default the one called as security.inter.broker.protocol says.",
+    ),
+    Setting(
+        "security.inter.broker.protocol",
+        _S,
+        PROTOCOLS[0],
+        "The listener that brokers use, by its protocol; only PLAINTEXT is served.",
+        choices=PROTOCOLS,
+    ),
     Setting("allow.insecure.listeners", _B, False, "Serve in plain text on addresses others can reach."),
     Setting("authorizer.class.name", _S, "", "Must be empty: requests are not authorized.", choices=("",)),
     Setting("log.dirs", _LIST, ("tidelog-data",), "Folders that hold the partitions."),

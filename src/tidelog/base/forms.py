@@ -11,6 +11,8 @@ from ipaddress import ip_address
 
 from tidelog.base.limits import CONNECTIONS_MAX
 
+PLAINTEXT = "PLAINTEXT"  # a protocol, and the listener that is called so unless it has another name
+PROTOCOLS = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _COUNT = re.compile(r"[0-9]{1,10}")
 _REPLICA = r"(?:[0-9]+:[0-9]+)?"  # partition:broker, or nothing
 _REPLICAS = re.compile(rf",*\*,*|{_REPLICA}(?:,{_REPLICA})*")
@@ -46,6 +48,17 @@ def read_address_limits(text: str) -> dict[str, int]:
         except ValueError:
             raise ValueError("address:number, …; the names of hosts are not looked up") from None
     return limits
+
+
+def read_listener_protocols(text: str) -> dict[str, str]:
+    """The protocol of each listener, by its name, which has no case."""
+    protocols = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, protocol = (part.strip() for part in word.rpartition(":"))
+        if not colon or not name or protocol not in PROTOCOLS:
+            raise ValueError(f"name:protocol, …, each protocol one of {', '.join(PROTOCOLS)}")
+        protocols[name.upper()] = protocol
+    return protocols
 
 
 def read_distinct(text: str) -> list[str]:

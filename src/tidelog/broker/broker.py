@@ -133,8 +133,8 @@ class Broker:
         self.now_ms = now_ms
         self.uptime_ms = uptime_ms
 
-    def start(self, host: str, port: int) -> None:
-        self.registration.start(host, port)
+    def start(self, host: str, port: int, listeners: dict[str, tuple[str, int]] | None = None) -> None:
+        self.registration.start(host, port, listeners)
 
     @property
     def is_registered(self) -> bool:

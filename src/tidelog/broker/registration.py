@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidelog.base.events import info, warning
+from tidelog.base.forms import PLAINTEXT
 from tidelog.cluster import controller
 from tidelog.cluster.features import unknown_level
 from tidelog.cluster.image import BROKERS, BrokerFacts
@@ -48,8 +49,10 @@ class Registration:
     def epoch(self) -> int:
         return self._facts.epoch
 
-    def start(self, host: str, port: int) -> None:
-        self._facts.host, self._facts.port = host, port
+    def start(self, host: str, port: int, listeners: dict[str, tuple[str, int]] | None = None) -> None:
+        """At that address for other brokers; for clients at that of the listener they come in by."""
+        facts = self._facts
+        facts.host, facts.port, facts.listeners = host, port, listeners or {PLAINTEXT: (host, port)}
         self._read()
 
     def on_session_ended(self) -> None:

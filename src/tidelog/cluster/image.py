@@ -8,8 +8,8 @@
 | `/controller-epoch`         | epoch; the node is never made anew                 | who becomes controller |
 | `/controller`               | id, epoch (ephemeral)                              | the same, in one multi |
 | `/brokers/epochs/<id>`      | epoch, trusted_since; never made anew              | that broker, at start  |
-| `/brokers/ids/<id>`         | epoch, host, port, rack, directory, is_stopping    | that broker            |
-|                             | (ephemeral)                                        |                        |
+| `/brokers/ids/<id>`         | epoch, host, port, rack, directory, is_stopping;   | that broker            |
+|                             | listeners: name to host and port (ephemeral)       |                        |
 | `/names/<name>`             | id of the topic that has the name now              | the controller         |
 | `/config/<kind>/<name>`     | key to text; kinds: brokers, client-metrics,       | the controller         |
 |                             | groups. Of brokers a number, or `default` for all  |                        |
@@ -32,6 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from tidelog.base.forms import PLAINTEXT
 from tidelog.cluster.store import Create, Delete, Node, Operation, Write
 
 CLUSTER = "/cluster"
@@ -102,6 +103,11 @@ class BrokerFacts:
     epoch: int
     directory: str = ""  # the id of its first log directory: who else comes with this node id is another
     is_stopping: bool = False
+    listeners: dict[str, tuple[str, int]] = field(default_factory=dict)  # what clients of each are told
+
+    def __post_init__(self) -> None:
+        if not self.listeners:
+            self.listeners = {PLAINTEXT: (self.host, self.port)}
 
     def encode(self) -> bytes:
         return encode_fields(
@@ -111,6 +117,7 @@ class BrokerFacts:
             rack=self.rack,
             directory=self.directory,
             is_stopping=self.is_stopping,
+            listeners=self.listeners,
         )
 
 
@@ -222,6 +229,11 @@ class Image:
         broker = self.brokers.get(node_id)
         return broker is not None and not broker.is_stopping
 
+    def addresses(self, listener: str) -> dict[int, tuple[str, int]]:
+        """The brokers that clients of a listener can reach, and where; one without it is hidden from them."""
+        brokers = self.brokers.items()
+        return {node_id: each.listeners[listener] for node_id, each in brokers if listener in each.listeners}
+
     def load(self, nodes: dict[str, Node]) -> list[str]:
         """Take the whole tree; the paths that differ from what was known."""
         gone = [path for path in self.versions if path not in nodes]
@@ -300,6 +312,7 @@ class Image:
             fields["epoch"],
             fields["directory"],
             fields["is_stopping"],
+            {name: (host, port) for name, (host, port) in fields.get("listeners", {}).items()},
         )
 
     def _set_topic(self, parts: list[str], fields: dict[str, Any], version: int) -> None:

@@ -1,10 +1,10 @@
-"""Metadata and FindCoordinator: what clients learn of the cluster, from any broker (C4)."""
+"""Metadata: what clients learn of the cluster, from any broker (C4)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from tidelog.base.limits import AUTO_CREATED_TOPICS_MAX
 from tidelog.broker.broker import Broker
@@ -12,7 +12,7 @@ from tidelog.broker.coordinators import GROUPS_TOPIC
 from tidelog.cluster.image import NOBODY, TopicFacts
 from tidelog.cluster.store import Outcome
 from tidelog.handlers.describe import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS
-from tidelog.handlers.names import is_internal, leader_of, name_problem, offline_replicas
+from tidelog.handlers.names import controller_told, is_internal, leader_of, name_problem, offline_replicas
 from tidelog.handlers.request import Outstanding, Request, Result
 from tidelog.handlers.uuids import to_bytes
 from tidelog.protocol.errors import ErrorCode
@@ -20,17 +20,21 @@ from tidelog.protocol.metadata import DescribedPartition, TopicWriter
 
 _ZERO = timedelta(0)
 _NOT_AVAILABLE = int(ErrorCode.leader_not_available)
+_NOT_FOUND = int(ErrorCode.listener_not_found)
 BY_ID_VERSION = 12
+LISTENER_VERSION = 6
 AUTO_CREATE_WAIT_MS = 5_000
 _KEY_LENGTH_MAX = 200
 
 
 def handle_metadata(broker: Broker, request: Request) -> Result:
     """*Behaviour*: brokers and the topics asked for; an unknown one is created if both sides allow it, and
-    the answer waits until it is there.
+    the answer waits until it is there. A broker without the listener that the client came in by is left out,
+    and a partition that it leads has no leader.
 
     *Versions*: 0 takes no topics for all of them, 1 and later null; 4 lets the client forbid creation;
-    7 adds leader epochs; 10 topic ids; 12 asks by id; 13 adds a top-level error.
+    6 tells a leader without that listener from one that is gone; 7 adds leader epochs; 10 topic ids; 12 asks
+    by id; 13 adds a top-level error.
     """
     asked = request.decode()
     if any(_is_unanswerable(topic, request.version) for topic in asked.topics or ()):
@@ -81,6 +85,14 @@ def _refuse_metadata(request: Request, topics: tuple[Any, ...]) -> bytes:
         cluster_authorized_operations=NO_OPERATIONS,
         error_code=ErrorCode.invalid_request,
     )
+
+
+class View(NamedTuple):
+    """The cluster as the clients of one listener see it."""
+
+    broker: Broker
+    reachable: Container[int]
+    unreachable: int  # the error of a partition whose leader is there, but not for them
 
 
 Wanted = list[tuple[TopicFacts | None, bytes | None, str | None]]
@@ -136,31 +148,34 @@ def _metadata(broker: Broker, request: Request, asked: Any, wanted: Wanted) -> b
     of_topics = getattr(asked, "include_topic_authorized_operations", False)
     of_cluster = getattr(asked, "include_cluster_authorized_operations", False)
     topic_operations = TOPIC_OPERATIONS if of_topics else NO_OPERATIONS
+    reachable = broker.image.addresses(request.connection.listener)
     brokers = tuple(
         request.make(
             "MetadataResponseBroker",
-            node_id=facts.node_id,
-            host=facts.host,
-            port=facts.port,
-            rack=facts.rack or None,
+            node_id=node_id,
+            host=host,
+            port=port,
+            rack=broker.image.brokers[node_id].rack or None,
         )
-        for facts in broker.image.brokers.values()
+        for node_id, (host, port) in reachable.items()
     )
     frame = request.respond(
         throttle_time=_ZERO,
         brokers=brokers,
         cluster_id=broker.image.cluster_id,
-        controller_id=broker.image.controller_id,
+        controller_id=controller_told(broker, reachable),
         topics=(),
         cluster_authorized_operations=CLUSTER_OPERATIONS if of_cluster else NO_OPERATIONS,
         error_code=ErrorCode.none,
     )
     writer = TopicWriter(request.version)
-    return writer.splice(frame, [_topic(broker, writer, *one, topic_operations) for one in wanted])
+    unreachable = _NOT_FOUND if request.version >= LISTENER_VERSION else _NOT_AVAILABLE
+    view = View(broker, reachable, unreachable)
+    return writer.splice(frame, [_topic(view, writer, *one, topic_operations) for one in wanted])
 
 
 def _topic(
-    broker: Broker,
+    view: View,
     writer: TopicWriter,
     topic: TopicFacts | None,
     topic_id: bytes | None,
@@ -171,7 +186,7 @@ def _topic(
         error = _missing_error(name, topic_id)
         told = operations if topic_id is None else NO_OPERATIONS  # nobody knows whose id it is
         return writer.write(error, name, topic_id, is_internal(name or ""), (), told)
-    described = _described(broker, topic)
+    described = _described(view, topic)
     return writer.write(0, topic.name, topic.topic_id, is_internal(topic.name), described, operations)
 
 
@@ -183,10 +198,14 @@ def _missing_error(name: str | None, topic_id: bytes | None) -> ErrorCode:
     return ErrorCode.unknown_topic_or_partition
 
 
-def _described(broker: Broker, topic: TopicFacts) -> Iterator[DescribedPartition]:
+def _described(view: View, topic: TopicFacts) -> Iterator[DescribedPartition]:
+    broker, reachable, unreachable = view
     for index in sorted(topic.partitions):
         facts = topic.partitions[index]
-        leader = leader_of(broker, topic, index)
-        error = _NOT_AVAILABLE if leader == NOBODY else 0
-        offline = offline_replicas(broker, topic, index)
+        leader = leader_of(broker, topic, index, reachable)
+        error = 0
+        if leader == NOBODY:
+            is_hidden = facts.leader in broker.image.brokers and facts.leader not in reachable
+            error = unreachable if is_hidden else _NOT_AVAILABLE
+        offline = offline_replicas(broker, topic, index, reachable)
         yield error, index, leader, facts.leader_epoch, facts.replicas, facts.in_sync_replicas, offline

@@ -12,7 +12,14 @@ from typing import Any
 from tidelog.base.limits import DESCRIBED_PROBLEMS_MAX, DESCRIBED_PRODUCERS_MAX
 from tidelog.broker.broker import Broker
 from tidelog.cluster.image import NOBODY, TopicFacts
-from tidelog.handlers.names import is_internal, leader_of, missing_error, name_problem, offline_replicas
+from tidelog.handlers.names import (
+    controller_told,
+    is_internal,
+    leader_of,
+    missing_error,
+    name_problem,
+    offline_replicas,
+)
 from tidelog.handlers.request import Request, Result
 from tidelog.handlers.uuids import to_uuid
 from tidelog.log.producers import Producers
@@ -27,7 +34,8 @@ TOPIC_OPERATIONS = 0b1101_1111_1000
 
 
 def handle_describe_cluster(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: the cluster's id, its brokers and its controller. Controllers have no addresses of their
+    """*Behaviour*: the cluster's id, its controller, and those of its brokers that have the listener that
+    the client came in by, with their addresses there. Controllers have no addresses of their
     own here, as on a broker of Kafka.
 
     *Versions*: 1 asks for a type of endpoints; 2 tells which brokers are fenced, and there are none.
@@ -43,16 +51,17 @@ def handle_describe_cluster(broker: Broker, request: Request) -> Result:
         return _no_cluster(
             request, ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {wanted}"
         )
+    reachable = broker.image.addresses(request.connection.listener)
     brokers = tuple(
         request.make(
             "DescribeClusterBroker",
-            broker_id=facts.node_id,
-            host=facts.host,
-            port=facts.port,
-            rack=facts.rack or None,
+            broker_id=node_id,
+            host=host,
+            port=port,
+            rack=broker.image.brokers[node_id].rack or None,
             is_fenced=False,
         )
-        for facts in broker.image.brokers.values()
+        for node_id, (host, port) in reachable.items()
     )
     return request.respond(
         throttle_time=_ZERO,
@@ -60,7 +69,7 @@ def handle_describe_cluster(broker: Broker, request: Request) -> Result:
         error_message=None,
         endpoint_type=_BROKERS,
         cluster_id=broker.image.cluster_id,
-        controller_id=broker.image.controller_id,
+        controller_id=controller_told(broker, reachable),
         brokers=brokers,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if asked.include_cluster_authorized_operations else NO_OPERATIONS
@@ -164,7 +173,8 @@ def _topic(broker: Broker, request: Request, topic: TopicFacts, indexes: list[in
 
 def _partition(broker: Broker, request: Request, topic: TopicFacts, index: int) -> Any:
     facts = topic.partitions[index]
-    is_offline = leader_of(broker, topic, index) == NOBODY
+    reachable = broker.image.addresses(request.connection.listener)
+    is_offline = leader_of(broker, topic, index, reachable) == NOBODY
     return request.make(
         "DescribeTopicPartitionsResponsePartition",
         error_code=ErrorCode.leader_not_available if is_offline else ErrorCode.none,
@@ -175,7 +185,7 @@ def _partition(broker: Broker, request: Request, topic: TopicFacts, index: int) 
         isr_nodes=tuple(facts.in_sync_replicas),
         eligible_leader_replicas=tuple(n for n in facts.eligible if broker.image.is_trusted(facts, n)),
         last_known_elr=(),
-        offline_replicas=tuple(offline_replicas(broker, topic, index)),
+        offline_replicas=tuple(offline_replicas(broker, topic, index, reachable)),
     )
 
 

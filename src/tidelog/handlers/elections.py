@@ -65,7 +65,7 @@ def _decide(broker: Broker, kind: int, name: str, index: int) -> Elected | Told:
     if topic is None or facts is None:
         what = f"topic as {name}" if topic is None else f"partition as {name}-{index}"
         return ErrorCode.unknown_topic_or_partition, f"No such {what}"[:MESSAGE_LENGTH_MAX]
-    is_led = leader_of(broker, topic, index) != NOBODY
+    is_led = leader_of(broker, topic, index, broker.image.brokers) != NOBODY
     if kind == PREFERRED:
         return _decide_preferred(broker, topic, index, facts, is_led)
     if is_led:

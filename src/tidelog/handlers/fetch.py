@@ -82,6 +82,7 @@ class Reading:
         "_has_error",
         "_is_cut",
         "_is_full",
+        "_listener",
         "_session",
         "_size",
         "_version",
@@ -94,6 +95,7 @@ class Reading:
         self._broker = broker
         self._version = request.version
         self._correlation_id = request.correlation_id
+        self._listener = request.connection.listener
         self._fetch = fetch
         self._session = session
         # A session's first answer and one without a session tell of every partition.
@@ -191,7 +193,7 @@ class Reading:
             return None
         if partition.check_epoch(asked.current_leader_epoch):
             return None
-        preferred = leadership.preferred_for(self._fetch.rack_id, asked.fetch_offset)
+        preferred = leadership.preferred_for(self._fetch.rack_id, asked.fetch_offset, self._listener)
         if preferred is None:
             return None
         self._is_cut = True  # so that it is told at once
@@ -250,7 +252,7 @@ class Reading:
                 topics[-1][1].append(fetched)
             else:
                 topics.append((topic, [fetched]))
-        endpoints = endpoints_for(self._broker, topics) if self._has_error else ()
+        endpoints = endpoints_for(self._broker, self._listener, topics) if self._has_error else ()
         session_id = session.session_id if session is not None else 0
         return encode_fetch(self._version, self._correlation_id, 0, 0, session_id, topics, endpoints)
 

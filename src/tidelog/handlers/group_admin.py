@@ -40,8 +40,9 @@ _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
 def handle_find_coordinator(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: the broker that coordinates a group; the topic that keeps groups is made when first asked
-    for. There are no transactions and no share groups yet, so no coordinator of those can be had.
+    """*Behaviour*: the broker that coordinates a group, at the listener that the client came in by; the topic
+    that keeps groups is made when first asked for. There are no transactions and no share groups yet, so no
+    coordinator of those can be had.
 
     *Versions*: 1 adds key types and messages; 4 asks for many at once.
     """
@@ -74,18 +75,19 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> d
     if key_type != _GROUP:
         return _nowhere(key_type, key, request.version)
     place = broker.coordinators.place_of(key)
-    leader = leader_of(broker, *place) if place is not None else NOBODY
+    reachable = broker.image.addresses(request.connection.listener)
+    leader = leader_of(broker, *place, reachable) if place is not None else NOBODY
     if leader == NOBODY:
         code = ErrorCode.coordinator_not_available
         text = f"the partition that keeps group {key[:_KEY_LENGTH_MAX]!r} is not available"
         return {"error_code": code, "error_message": text, "node_id": -1, "host": "", "port": -1}
-    facts = broker.image.brokers[leader]
+    host, port = reachable[leader]
     return {
         "error_code": ErrorCode.none,
         "error_message": "",
-        "node_id": facts.node_id,
-        "host": facts.host,
-        "port": facts.port,
+        "node_id": leader,
+        "host": host,
+        "port": port,
     }
 
 

@@ -25,11 +25,17 @@ def hint_leader(
 
 def endpoints_for(
     broker: Broker,
+    listener: str,
     topics: Sequence[tuple[str | bytes, Sequence[ProducedPartition | FetchedPartition]]],
 ) -> Endpoints:
-    """Where the leaders that the outcomes hint at are."""
+    """Where the leaders that the outcomes hint at are, for clients of a listener."""
     ids = {
         outcome.leader_id: None for _, outcomes in topics for outcome in outcomes if outcome.leader_epoch >= 0
     }
-    known = [broker.image.brokers[node_id] for node_id in ids if node_id in broker.image.brokers]
-    return tuple((facts.node_id, facts.host, facts.port, facts.rack or None) for facts in known)
+    brokers = broker.image.brokers
+    known = [brokers[node_id] for node_id in ids if node_id in brokers]
+    return tuple(
+        (facts.node_id, *facts.listeners[listener], facts.rack or None)
+        for facts in known
+        if listener in facts.listeners
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from tidelog.base.limits import TOPIC_NAME_LENGTH_MAX
 from tidelog.broker.broker import Broker
 from tidelog.cluster.image import NOBODY, Image, PartitionFacts, TopicFacts
@@ -38,25 +40,33 @@ def facts_of(image: Image, topic: str | bytes, index: int) -> PartitionFacts | N
     return found.partitions.get(index) if found is not None else None
 
 
-def leader_of(broker: Broker, topic: TopicFacts, index: int) -> int:
-    """Who leads a partition, as far as clients can use it."""
+def leader_of(broker: Broker, topic: TopicFacts, index: int, reachable: Container[int]) -> int:
+    """Who leads a partition, as far as clients can use it: they reach only some of the brokers."""
     facts, here = topic.partitions[index], broker.partitions.find(topic.topic_id, index)
-    if facts.leader not in broker.image.brokers:
+    if facts.leader not in reachable:
         return NOBODY
     if facts.leader == broker.node_id and (here is None or not here.is_open):
         return NOBODY
     return facts.leader
 
 
-def offline_replicas(broker: Broker, topic: TopicFacts, index: int) -> list[int]:
-    """Replicas whose broker is gone, and this broker's if its disk is."""
+def offline_replicas(broker: Broker, topic: TopicFacts, index: int, reachable: Container[int]) -> list[int]:
+    """Replicas whose broker clients do not reach, and this broker's if its disk is gone."""
     here = broker.partitions.find(topic.topic_id, index)
     is_lost = here is None or not here.is_open
     return [
         node_id
         for node_id in topic.partitions[index].replicas
-        if node_id not in broker.image.brokers or (node_id == broker.node_id and is_lost)
+        if node_id not in reachable or (node_id == broker.node_id and is_lost)
     ]
+
+
+def controller_told(broker: Broker, reachable: Container[int]) -> int:
+    """Who decides, for clients that can reach it; else this broker, which hands on what is not its own."""
+    controller_id = broker.image.controller_id
+    if controller_id == NOBODY or controller_id in reachable:
+        return controller_id
+    return broker.node_id if broker.node_id in reachable else NOBODY
 
 
 def unknown_error(topic: str | bytes, is_known: bool) -> ErrorCode:

@@ -71,7 +71,7 @@ def handle_produce(broker: Broker, request: Request) -> Result:
     if unfinished:
         deadline_ms = broker.uptime_ms + max(produce.timeout_ms, 0)
         return ParkedProduce(deadline_ms, request, produced, unfinished)
-    endpoints = endpoints_for(broker, produced) if has_error else ()
+    endpoints = endpoints_for(broker, request.connection.listener, produced) if has_error else ()
     return encode_produce(request.version, request.correlation_id, produced, 0, endpoints)
 
 

@@ -14,6 +14,7 @@ from collections import deque
 from struct import Struct
 
 from tidelog.base.files import FileSlice
+from tidelog.base.forms import PLAINTEXT
 from tidelog.base.limits import FRAME_GROWTH_SIZE
 from tidelog.protocol.errors import MalformedRequest
 
@@ -42,13 +43,17 @@ class Connection:
         "_partial_size",
         "_slots",
         "held_size",
+        "listener",
         "output",
         "peer",
         "software",
     )
 
-    def __init__(self, frame_size_max: int, peer: tuple[str, int] = ("", 0)) -> None:
+    def __init__(
+        self, frame_size_max: int, peer: tuple[str, int] = ("", 0), listener: str = PLAINTEXT
+    ) -> None:
         self.peer = peer  # the client's address and port
+        self.listener = listener  # the name of the one that it came in by
         self.software = ("unknown", "unknown")  # its name and version, as it says by ApiVersions
         self._frame_size_max = frame_size_max
         self._partial: bytearray | None = None

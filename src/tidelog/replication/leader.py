@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from dataclasses import replace
 
+from tidelog.base.forms import PLAINTEXT
 from tidelog.cluster.elections import leave
 from tidelog.cluster.image import Image, PartitionFacts
 
@@ -245,12 +246,13 @@ class Leadership:
         starts = [each.start_offset for node_id, each in self.followers.items() if node_id in node_ids]
         return min(starts, default=otherwise)
 
-    def preferred_for(self, rack: str, offset: int) -> int | None:
-        """The in-sync follower in a consumer's rack that has what it asks for, the most caught-up one."""
+    def preferred_for(self, rack: str, offset: int, listener: str = PLAINTEXT) -> int | None:
+        """The in-sync follower in a consumer's rack that has what it asks for, the most caught-up one that
+        has its listener."""
         best: tuple[int, int] | None = None
         for node_id in self.facts.in_sync_replicas:
             broker, progress = self._image.brokers.get(node_id), self.followers.get(node_id)
-            if broker is None or broker.rack != rack:
+            if broker is None or broker.rack != rack or listener not in broker.listeners:
                 continue
             if progress is None:
                 return None  # the leader itself is as near

@@ -1,4 +1,12 @@
-"""Addresses to serve on: parsed, checked, and bound.
+"""Addresses to serve on, and those that are told: parsed, checked together by Kafka's rules, and bound.
+
+| setting                      | must be                                                                  |
+|------------------------------|--------------------------------------------------------------------------|
+| listeners                    | each with a name and a port of its own; a port may have two listeners if |
+|                              | one has an IPv4 address and the other an IPv6 one                        |
+| listener.security.protocol.map | PLAINTEXT for each of them                                             |
+| advertised.listeners         | some of those names, with addresses that one can connect to              |
+| inter.broker.listener.name   | one of the advertised                                                    |
 
 Until TLS and SASL are there, an address that other machines can reach is refused unless the operator says
 `allow.insecure.listeners=true` (DESIGN 9).
@@ -8,27 +16,39 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.base.config import BrokerSettings
+from tidelog.base.forms import PLAINTEXT, read_listener_protocols
 from tidelog.base.setting import InvalidSetting
 
 LISTEN_BACKLOG = 1_024
+LISTENERS, ADVERTISED, PROTOCOL_MAP = "listeners", "advertised.listeners", "listener.security.protocol.map"
+PEER_NAME, PEER_PROTOCOL = "inter.broker.listener.name", "security.inter.broker.protocol"
 
 
 class Listener(NamedTuple):
     host: str
     port: int
+    name: str = PLAINTEXT
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host or "*"
+        return f"{self.name}://{host}:{self.port}"
 
 
-def parse_listener(key: str, text: str) -> Listener:
-    protocol, separator, address = text.partition("://")
+def parse_listener(key: str, text: str, protocols: Mapping[str, str]) -> Listener:
+    name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not separator or not colon or not _is_port(port):
-        raise InvalidSetting(f"{key}={text}: expected PLAINTEXT://host:port")
-    if protocol.upper() != "PLAINTEXT":
-        raise InvalidSetting(f"{key}={text}: only PLAINTEXT listeners are served")
-    return Listener(host.strip("[]"), int(port))
+    if not name or not separator or not colon or not _is_port(port):
+        raise InvalidSetting(f"{key}={text}: expected a name, as in PLAINTEXT://host:port")
+    name = name.upper()
+    if name not in protocols:
+        raise InvalidSetting(f"{key}={text}: {PROTOCOL_MAP} has no protocol for {name}; add {name}:PLAINTEXT")
+    if protocols[name] != PLAINTEXT:
+        raise InvalidSetting(f"{key}={text}: {name} is {protocols[name]}; only PLAINTEXT is served")
+    return Listener(host.strip("[]"), int(port), name)
 
 
 def probe_listener_of(settings: BrokerSettings) -> Listener | None:
@@ -49,13 +69,88 @@ def _is_port(text: str) -> bool:
 
 
 def listeners_of(settings: BrokerSettings) -> list[Listener]:
-    texts = settings.words("listeners")
-    if not texts:
+    """Where to serve, once all that is said of listeners fits together."""
+    if not settings.words(LISTENERS):
         raise InvalidSetting("listeners: at least one address is needed, as PLAINTEXT://127.0.0.1:9092")
-    listeners = [parse_listener("listeners", text) for text in texts]
+    listeners = _parse(settings, LISTENERS)
+    _check_ports(settings, listeners)
     for listener in listeners:
-        _check_reach("listeners", listener, settings)
+        _check_reach(LISTENERS, listener, settings)
+    told = _told(settings)
+    _check_told(listeners, told)
+    _check_peers(settings, told)
     return listeners
+
+
+def _parse(settings: BrokerSettings, key: str) -> list[Listener]:
+    protocols = read_listener_protocols(settings.text(PROTOCOL_MAP))
+    listeners = [parse_listener(key, text, protocols) for text in settings.words(key)]
+    names = [listener.name for listener in listeners]
+    for name in names:
+        if names.count(name) > 1:
+            said = ",".join(settings.words(key))
+            raise InvalidSetting(
+                f"{key}={said}: each listener needs a name of its own; {name} is there twice"
+            )
+    return listeners
+
+
+def _check_ports(settings: BrokerSettings, listeners: Sequence[Listener]) -> None:
+    for port in {listener.port: None for listener in listeners if listener.port}:
+        families = sorted(_family(listener.host) for listener in listeners if listener.port == port)
+        if len(families) > 1 and families != [4, 6]:
+            said = ",".join(settings.words(LISTENERS))
+            raise InvalidSetting(
+                f"{LISTENERS}={said}: each listener needs a port of its own, unless of two one has an IPv4 "
+                f"address and the other an IPv6 one; {port} is there {len(families)} times"
+            )
+
+
+def _family(host: str) -> int:
+    """4 or 6 for an address, 0 for a name or for nothing."""
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        return 0
+
+
+def _told(settings: BrokerSettings) -> list[Listener]:
+    return _parse(settings, ADVERTISED if settings.words(ADVERTISED) else LISTENERS)
+
+
+def _check_told(listeners: Sequence[Listener], told: Sequence[Listener]) -> None:
+    names = [listener.name for listener in listeners]
+    for listener in told:
+        if listener.name not in names:
+            raise InvalidSetting(
+                f"{ADVERTISED}={listener}: {LISTENERS} has no {listener.name}; it has {', '.join(names)}"
+            )
+        if _family(listener.host) and ipaddress.ip_address(listener.host).is_unspecified:
+            example = Listener("host", listener.port, listener.name)
+            raise InvalidSetting(
+                f"{ADVERTISED}: nobody can connect to {listener.host}, which stands for all addresses of a "
+                f"machine; say which one clients should use, as {ADVERTISED}={example}"
+            )
+
+
+def peer_listener_of(settings: BrokerSettings) -> str:
+    """The name of the listener that other brokers use."""
+    return (settings.text(PEER_NAME) or settings.text(PEER_PROTOCOL)).upper()
+
+
+def _check_peers(settings: BrokerSettings, told: Sequence[Listener]) -> None:
+    if settings.text(PEER_NAME) and settings.is_set(PEER_PROTOCOL):
+        raise InvalidSetting(
+            f"{PEER_NAME} and {PEER_PROTOCOL} are both set; one of them says what brokers use"
+        )
+    if settings.text(PEER_PROTOCOL) != PLAINTEXT:
+        said = settings.text(PEER_PROTOCOL)
+        raise InvalidSetting(f"{PEER_PROTOCOL}={said}: only PLAINTEXT is served")
+    name, names = peer_listener_of(settings), [listener.name for listener in told]
+    if name not in names:
+        raise InvalidSetting(
+            f"{PEER_NAME}={name}: no listener of that name is advertised; set it to one of {', '.join(names)}"
+        )
 
 
 def _check_reach(key: str, listener: Listener, settings: BrokerSettings) -> None:
@@ -90,11 +185,9 @@ def bind(listener: Listener, key: str = "listeners") -> socket.socket:
     return bound
 
 
-def advertised_of(settings: BrokerSettings, bound_port: int) -> Listener:
-    """What clients are told: `advertised.listeners`, else the first listener with its real port."""
-    texts = settings.words("advertised.listeners")
-    if texts:
-        told = parse_listener("advertised.listeners", texts[0])
-        return Listener(told.host, told.port or bound_port)
-    first = parse_listener("listeners", settings.words("listeners")[0])
-    return Listener(first.host or socket.gethostname(), bound_port)
+def advertised_of(
+    settings: BrokerSettings, listeners: Sequence[Listener], sockets: Sequence[socket.socket]
+) -> dict[str, tuple[str, int]]:
+    """What the clients of each listener are told; a port that was left open is the one that was bound."""
+    bound = {each.name: sock.getsockname()[1] for each, sock in zip(listeners, sockets, strict=True)}
+    return {name: (host or socket.gethostname(), port or bound[name]) for host, port, name in _told(settings)}

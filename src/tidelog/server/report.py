@@ -121,7 +121,7 @@ def start_events(
     settings: BrokerSettings, listeners: Sequence[Listener], directories: list[str]
 ) -> Iterator[Event]:
     """What an operator wants to read first."""
-    addresses = [f"{listener.host or '*'}:{listener.port}" for listener in listeners]
+    addresses = [str(listener) for listener in listeners]
     node = settings.number("node.id")
     yield info(
         "starting", version=tidelog.__version__, node=node, listeners=addresses, directories=directories

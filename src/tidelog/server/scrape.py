@@ -10,7 +10,7 @@ so that whoever sends it can let the loop go on between two pieces.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Protocol
 
@@ -37,7 +37,6 @@ SERIES_PER_PIECE = 250
 SHARES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")  # as Kafka's percentiles are spelled
 PRODUCE, FETCH = 0, 1
 RUNNING, STARTING, FAILED = 3, 1, 6  # states of a broker, by Kafka's numbers
-LISTENER = labels_of(("listener", "PLAINTEXT"), ("networkProcessor", "0"))
 
 
 Topics = list[tuple[str, list[Partition]]]
@@ -53,7 +52,7 @@ class Watched(Protocol):
     def uptime_ms(self) -> int: ...
 
     @property
-    def connection_count(self) -> int: ...
+    def connection_counts(self) -> Mapping[str, int]: ...
 
     @property
     def buffered_size(self) -> int: ...
@@ -155,16 +154,14 @@ def _process_lines(open_files: int | None) -> Iterator[str]:
 
 def _shell_lines(watched: Watched) -> Iterator[str]:
     vitals = watched.vitals
-    count = watched.connection_count
+    accepted, held = vitals.accepted_counts, watched.connection_counts
+    now = {listener: held.get(listener, 0) for listener in accepted}
     for spelling in ("socketservermetrics", "socket_server_metrics"):  # dashboards have both
-        yield _one(f"kafka_server_{spelling}_connection_count", "gauge", "Connections.", count, LISTENER)
-    yield _one(
-        "kafka_server_socketservermetrics_connection_creation_total",
-        "counter",
-        "Connections accepted.",
-        vitals.accepted_count,
-        LISTENER,
-    )
+        yield from _by_listener(
+            Family(f"kafka_server_{spelling}_connection_count", "gauge", "Connections."), now
+        )
+    creation = "kafka_server_socketservermetrics_connection_creation_total"
+    yield from _by_listener(Family(creation, "counter", "Connections accepted."), accepted)
     for name, meaning, value in (
         ("connections_refused", "Connections closed at once: too many.", vitals.refused_count),
         ("connections_broken", "Connections closed for what the client sent.", vitals.broken_count),
@@ -181,6 +178,12 @@ def _shell_lines(watched: Watched) -> Iterator[str]:
     ):
         yield _one(name, "gauge", "Share of the last minutes that the loop was idle.", vitals.idle_share)
     yield from _durations(vitals)
+
+
+def _by_listener(family: Family, counts: Mapping[str, int]) -> Iterator[str]:
+    yield family.head()
+    for listener, count in counts.items():
+        yield family.sample(count, labels_of(("listener", listener), ("networkProcessor", "0")))
 
 
 def _durations(vitals: Vitals) -> Iterator[str]:

@@ -11,7 +11,7 @@ import os
 import socket
 import traceback
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import monotonic_ns, time_ns
@@ -43,7 +43,7 @@ from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.server.flushing import run_together
 from tidelog.server.jobs import PAUSE_S, Jobs
-from tidelog.server.listeners import advertised_of, bind, listeners_of, probe_listener_of
+from tidelog.server.listeners import advertised_of, bind, listeners_of, peer_listener_of, probe_listener_of
 from tidelog.server.locks import DirectoryLocks, StartFailed
 from tidelog.server.pages import PageProbe
 from tidelog.server.peers import Peers
@@ -86,11 +86,12 @@ class Server:
             wall_ms,
             monotonic_ms,
         )
-        self.vitals = Vitals(API_KEY_MAX + 1)
+        self.vitals = Vitals(API_KEY_MAX + 1, [listener.name for listener in self._listeners])
         self.probe_port = 0
         self._watcher: Probe | None = None
         self.host = ""
         self.port = 0
+        self.addresses: dict[str, tuple[str, int]] = {}  # what clients are told, by listener
         self.node_id = self.settings.number("node.id")
         self.failed: asyncio.Event = asyncio.Event()
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
@@ -129,8 +130,8 @@ class Server:
         directories = [LogDirectory(DiskDirectory(path, descriptors)) for path in self._locks.paths]
         self._sockets = [bind(listener) for listener in self._listeners]
         watching = bind(self._probe_listener, "probe.listener") if self._probe_listener else None
-        told = advertised_of(self.settings, self._sockets[0].getsockname()[1])
-        self.host, self.port = told.host, told.port
+        self.addresses = advertised_of(self.settings, self._listeners, self._sockets)
+        self.host, self.port = next(iter(self.addresses.values()))
         for event in start_events(self.settings, self._listeners, [each.path for each in directories]):
             self.report.tell(event)
         is_sharing = self._open_store is not None or self.settings.text(CONNECT) != ""
@@ -143,11 +144,11 @@ class Server:
         self.set_time()
         if watching is not None:
             await self._watch(watching)
-        self.broker.start(self.host, self.port)
+        self.broker.start(*self.addresses[peer_listener_of(self.settings)], self.addresses)
         self.settle()
         await self._serving
-        for sock in self._sockets:
-            self.loop.add_reader(sock.fileno(), self._on_acceptable, sock)
+        for sock, listener in zip(self._sockets, self._listeners, strict=True):
+            self.loop.add_reader(sock.fileno(), self._on_acceptable, sock, listener.name)
         self.report.tell(info("ready", address=f"{self.host}:{self.port}", after_ms=self.uptime_ms))
         self._on_tick()
 
@@ -174,8 +175,9 @@ class Server:
         return monotonic_ms() - self._started_ms
 
     @property
-    def connection_count(self) -> int:
-        return len(self._transports)
+    def connection_counts(self) -> Mapping[str, int]:
+        """By the listener that they came in by."""
+        return Counter(connection.listener for connection in self._transports)
 
     @property
     def buffered_size(self) -> int:
@@ -243,7 +245,7 @@ class Server:
 
     # Sockets.
 
-    def _on_acceptable(self, listening: socket.socket) -> None:
+    def _on_acceptable(self, listening: socket.socket, listener: str) -> None:
         try:
             accepted, address = listening.accept()
         except (BlockingIOError, ConnectionError):
@@ -251,7 +253,7 @@ class Server:
         except OSError as failure:  # out of descriptors: the client waits in the backlog
             self.report.tell(warning("connection not accepted", reason=failure.strerror))
             self.loop.remove_reader(listening.fileno())
-            self.loop.call_later(PAUSE_S, self._accept_again, listening)
+            self.loop.call_later(PAUSE_S, self._accept_again, listening, listener)
             return
         peer = str(address[0])
         # Half of the descriptors are for the log: a client must not be able to take them.
@@ -264,7 +266,7 @@ class Server:
             open_count = len(self._transports)
             self.report.tell(warning("connection refused", peer=peer, of_peer=of_peer, open=open_count))
             return
-        self.vitals.accepted_count += 1
+        self.vitals.accepted_counts[listener] += 1
         accepted.setblocking(False)
         accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for option, key in (
@@ -274,13 +276,13 @@ class Server:
             if self.settings.number(key) > 0:
                 accepted.setsockopt(socket.SOL_SOCKET, option, self.settings.number(key))
         self._peers[peer] = of_peer + 1
-        transport = Transport(self, accepted, (peer, int(address[1])), self._frame_size_max)
+        transport = Transport(self, accepted, (peer, int(address[1])), self._frame_size_max, listener)
         transport.last_active_ms = monotonic_ms()
         self._transports[transport.connection] = transport
 
-    def _accept_again(self, listening: socket.socket) -> None:
+    def _accept_again(self, listening: socket.socket, listener: str) -> None:
         if not self.is_stopping:
-            self.loop.add_reader(listening.fileno(), self._on_acceptable, listening)
+            self.loop.add_reader(listening.fileno(), self._on_acceptable, listening, listener)
 
     def on_frames(self, transport: Transport, frames: list[memoryview]) -> None:
         broker = self.broker

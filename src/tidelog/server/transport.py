@@ -18,6 +18,7 @@ from collections import deque
 from typing import Protocol
 
 from tidelog.base.files import FileSlice
+from tidelog.base.forms import PLAINTEXT
 from tidelog.base.limits import PIPELINED_REQUESTS_MAX, PROBE_SIZE, SEND_CHUNK_SIZE, UNSENT_BYTES_MAX
 from tidelog.protocol.connection import Answer, Connection, Piece
 from tidelog.protocol.errors import MalformedRequest
@@ -65,11 +66,18 @@ class Transport:
         "peer",
     )
 
-    def __init__(self, host: Host, sock: socket.socket, peer: tuple[str, int], frame_size_max: int) -> None:
+    def __init__(
+        self,
+        host: Host,
+        sock: socket.socket,
+        peer: tuple[str, int],
+        frame_size_max: int,
+        listener: str = PLAINTEXT,
+    ) -> None:
         self._host = host
         self._socket = sock
         self.peer = peer[0]
-        self.connection = Connection(frame_size_max, peer)
+        self.connection = Connection(frame_size_max, peer, listener)
         self._queue: deque[Piece] = deque()
         self._kept: list[memoryview] = []  # frames that came while there was no room for their answers
         self._kept_size = 0

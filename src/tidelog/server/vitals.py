@@ -9,22 +9,24 @@ no clock and no socket, stands here.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from time import perf_counter, thread_time
 
+from tidelog.base.forms import PLAINTEXT
 from tidelog.base.metrics import RECENT_TURNS, Histogram, Recent
 
 TURN_MS = 60_000  # quantiles and the idle share are of the last five of these
 
 
 class Vitals:
-    def __init__(self, api_key_count: int) -> None:
+    def __init__(self, api_key_count: int, listeners: Iterable[str] = (PLAINTEXT,)) -> None:
         self.request_times = [Histogram() for _ in range(api_key_count)]  # by API key
         self.fsync_times = Histogram()
         self.store_times = Histogram()
         self.loop_lag = Histogram()
         self.recent_requests = [Recent(times) for times in self.request_times]
         self.recent_fsyncs = Recent(self.fsync_times)
-        self.accepted_count = 0  # connections, since the start
+        self.accepted_counts = dict.fromkeys(listeners, 0)  # connections since the start, by listener
         self.refused_count = 0  # for the limits' sake
         self.broken_count = 0  # closed for a cause that was the client's
         self._clocks: deque[tuple[float, float]] = deque(maxlen=RECENT_TURNS)
