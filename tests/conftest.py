@@ -15,6 +15,7 @@ import pytest
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 FIRST = (
+    "tests/chaos/test_chaos.py",
     "tests/spark/test_source_kills.py",
     "tests/spark/test_source_standalone.py",
     "tests/cli/test_pipeline_run.py",

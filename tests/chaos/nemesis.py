@@ -1,0 +1,134 @@
+"""Faults one after the other and two at once, and between them time to heal.
+
+A fault lasts some seconds, and then until what must go on has gone on: every sender has an acknowledgement
+for a record sent since, in all partitions or in some. Before such a fault everything is in sync; before
+others it need not be. Kinds are drawn from a bag that is filled again when it is empty, so all have their
+turn.
+
+**Invariant:** one broker is in trouble at a time, besides one member of ZooKeeper; when it is two brokers, or
+more members, nothing need go on.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos.awaiting import await_that, let_pass
+from tests.chaos.clients import Clients
+from tests.chaos.faults import Fault, Faults, Progress
+from tests.chaos.machines import Machines
+
+FAULT_S = (0.5, 7.0)
+QUIET_S = (0.0, 2.0)
+PROGRESS_S = 60.0
+TWO_AT_ONCE = 0.25
+
+
+@dataclass
+class Story:
+    """What was done when, in a file as well: it is there when the run is not."""
+
+    path: Path
+    begun: float = field(default_factory=time.monotonic)
+
+    def tell(self, line: str) -> None:
+        with self.path.open("a") as file:
+            file.write(
+                f"{time.strftime('%H:%M:%S', time.gmtime())} {time.monotonic() - self.begun:8.1f} {line}\n"
+            )
+
+
+class Nemesis:
+    def __init__(self, machines: Machines, clients: Clients, faults: Faults, chance: random.Random) -> None:
+        self.tally: Counter[str] = Counter()
+        self.slowest_s: dict[str, float] = {}  # by kind: until all that must had gone on
+        self.story = Story(machines.directory / "story.txt")
+        self._machines = machines
+        self._clients = clients
+        self._faults = faults
+        self._chance = chance
+        self._bag: list[str] = []
+
+    def strike(self) -> None:
+        """One fault or two, and their end."""
+        faults = self._choose()
+        progress = progress_of(faults)
+        lasts_s = self._chance.uniform(*FAULT_S)
+        self.story.tell(f"{' and '.join(map(str, faults))} for {lasts_s:.1f} s; {progress.value} must go on")
+        try:
+            for fault in faults:
+                fault.begin()
+            self._see_progress(faults, progress, lasts_s)
+        finally:
+            self._heal(faults)
+        self._see_that_all_run()
+        self.tally.update(fault.kind for fault in faults)
+        let_pass(self._chance.uniform(*QUIET_S))
+
+    def _choose(self) -> list[Fault]:
+        """Whom it hits is chosen when everything is as it will be then."""
+        if self._chance.random() >= TWO_AT_ONCE:
+            self._await_whole()
+            return [self._faults.make(self._draw())]
+        faults = [self._faults.make(self._draw()), self._faults.make(self._draw())]
+        if faults[0].brokers & faults[1].brokers:
+            faults.pop()
+        if progress_of(faults) is not Progress.NONE:
+            self._await_whole()
+        return faults
+
+    def _draw(self) -> str:
+        if not self._bag:
+            self._bag = self._faults.kinds
+            self._chance.shuffle(self._bag)
+        return self._bag.pop()
+
+    def _await_whole(self) -> None:
+        self.story.tell(f"whole after {self._machines.truth.await_whole():.1f} s")
+
+    def _see_progress(self, faults: list[Fault], progress: Progress, lasts_s: float) -> None:
+        mark, begun = self._clients.mark(), time.monotonic()
+        let_pass(lasts_s)
+        partitions = set(range(self._clients.partitions))
+
+        def has_gone_on() -> bool:
+            passed = self._clients.passed(mark)
+            return passed == partitions if progress is Progress.ALL else bool(passed)
+
+        def complaint() -> str:
+            waiting = partitions - self._clients.passed(mark)
+            return f"{' and '.join(map(str, faults))}: no acknowledgement in partitions {waiting}"
+
+        if progress is not Progress.NONE:
+            await_that(has_gone_on, complaint, PROGRESS_S)
+            took_s = time.monotonic() - begun
+            for fault in faults:
+                self.slowest_s[fault.kind] = max(self.slowest_s.get(fault.kind, 0.0), took_s)
+        assert not self._clients.failures, self._clients.failures[:5]
+
+    def _heal(self, faults: list[Fault]) -> None:
+        self._machines.network.heal()
+        for fault in faults:
+            fault.end()
+        self.story.tell("healed")
+
+    def _see_that_all_run(self) -> None:
+        ended = {
+            node_id: broker.stderr()[-2_000:]
+            for node_id, broker in self._machines.brokers.items()
+            if not broker.is_running
+        }
+        assert not ended, f"ended by themselves: {ended}"
+
+
+def progress_of(faults: list[Fault]) -> Progress:
+    """What must go on while all of them last."""
+    brokers = frozenset[int]().union(*(fault.brokers for fault in faults))
+    members = frozenset[int]().union(*(fault.members for fault in faults))
+    if len(brokers) > 1 or (brokers and len(members) > 1):
+        return Progress.NONE
+    return Progress.SOME if any(fault.progress is Progress.SOME for fault in faults) else Progress.ALL

@@ -1,0 +1,107 @@
+"""Five brokers and three ZooKeeper members under faults of every kind: what was acknowledged is there once,
+in its place and in order, for whoever reads; and whatever must go on meanwhile, goes on.
+
+Checked as Jepsen's Kafka workload does (`anomalies`). Two minutes of faults in `make test`, an hour and at
+least 200 in `make soak`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.clients import Clients
+from tests.chaos.faults import Faults
+from tests.chaos.machines import Machines
+from tests.chaos.nemesis import Nemesis
+from tests.soak import Tally, choose_seed, is_soak, record
+from tidelog.cli.zookeeper_process import ZooKeeperMissing, find_command
+
+TOPIC, PARTITIONS = "chaos", 6
+SAMPLE_S = float(os.environ.get("TIDELOG_CHAOS_SECONDS", "120"))
+SOAK_S, SOAK_FAULTS = 3_600.0, 200
+SENDERS: dict[str, dict[str, Any]] = {"plain": {}, "packed": {"compression.type": "lz4"}}
+GROUPS: dict[str, dict[str, Any]] = {
+    "classic": {"session.timeout.ms": 10_000, "heartbeat.interval.ms": 1_000},
+    "consumer": {"group.protocol": "consumer"},
+}
+
+
+@pytest.fixture(autouse=True)
+def needs_zookeeper(tmp_path: Path) -> None:
+    try:
+        find_command(tmp_path)
+    except ZooKeeperMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(10_000)
+def test_whatever_fails_nothing_is_lost_doubled_or_reordered(tmp_path: Path) -> None:
+    seed = choose_seed()
+    with Machines(tmp_path) as machines:
+        machines.create(TOPIC, PARTITIONS)
+        with Clients(machines.bootstrap_servers, TOPIC, PARTITIONS, SENDERS, GROUPS) as clients:
+            torment(machines, clients, seed)
+        assert differing_replicas(machines) == []
+
+
+def torment(machines: Machines, clients: Clients, seed: int) -> None:
+    chance = random.Random(seed)
+    nemesis = Nemesis(machines, clients, Faults(machines, TOPIC, list(GROUPS), chance), chance)
+    outcome, found = "failed", dict[str, int]()
+    try:
+        begun = time.monotonic()
+        while not is_over(time.monotonic() - begun, nemesis.tally.total()):
+            nemesis.strike()
+        machines.truth.await_whole()
+        clients.finish()
+        found = clients.judge()
+        assert not any(found.values()), clients.witness.examples
+        assert clients.problems == []
+        outcome = "passed"
+    finally:
+        found = found or clients.witness.tally
+        tell(nemesis, clients, found, seed)
+        missing = found["lost-write"] + found["unseen"]
+        counts = (nemesis.tally.total(), clients.witness.acknowledged_count, missing, found["duplicate"])
+        record("chaos: 5 brokers, 3 ZooKeeper members", Tally(outcome, *counts, seed))
+
+
+def is_over(seconds: float, faults: int) -> bool:
+    return seconds >= SOAK_S and faults >= SOAK_FAULTS if is_soak() else seconds >= SAMPLE_S
+
+
+def tell(nemesis: Nemesis, clients: Clients, found: dict[str, int], seed: int) -> None:
+    print(f"seed {seed}: {nemesis.tally.total()} faults: {dict(sorted(nemesis.tally.items()))}")
+    print(f"slowest, in seconds: { {kind: round(s, 1) for kind, s in sorted(nemesis.slowest_s.items())} }")
+    print(f"{clients.witness.acknowledged_count} acknowledged, {clients.witness.polled_count} read: {found}")
+    print(f"readers were told: {dict(clients.errors)}; story in {nemesis.story.path}")
+
+
+def differing_replicas(machines: Machines) -> list[str]:
+    """Partitions whose replicas are not the same, byte for byte, once all brokers have stopped."""
+    partitions = machines.truth.partitions()
+    for broker in machines.brokers.values():
+        broker.stop()
+    differing = []
+    for each in partitions:
+        name = f"{each.topic}-{each.partition}"
+        found = {node_id: digest(machines.data(node_id) / name) for node_id in each.replicas}
+        if len(set(found.values())) > 1:
+            differing.append(f"{name}: {found}")
+    return differing
+
+
+def digest(partition: Path) -> str:
+    """Of all segments as one, because replicas begin new ones where they like."""
+    whole = hashlib.sha256()
+    for segment in sorted(partition.glob("*.log")):
+        whole.update(segment.read_bytes())
+    return whole.hexdigest()
