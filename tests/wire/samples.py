@@ -42,7 +42,7 @@ from tidelog.handlers.table import APIS
 TOPIC = "t"
 DESCRIBE_CLIENT_QUOTAS = 48
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
-ABOUT_PARTITIONS = (21, 34, 35, 37, 43, 46)
+ABOUT_PARTITIONS = (21, 34, 35, 37, 43, 45, 46)
 
 
 def sample_frames(harness: Harness) -> Iterator[bytes]:
@@ -108,7 +108,7 @@ def _values(harness: Harness, api_key: int, version: int) -> dict[str, Any]:
             cursor = part.Cursor(topic_name=TOPIC, partition_index=1)
             topics = (part.TopicRequest(name=TOPIC),)
             return {"topics": topics, "response_partition_limit": 2, "cursor": cursor}
-        case 21 | 34 | 35 | 37 | 43 | 46:
+        case 21 | 34 | 35 | 37 | 43 | 45 | 46:
             return _about_partitions(part, api_key)
         case 32 | 33 | 44:
             return _about_settings(part, api_key)
@@ -136,6 +136,13 @@ def _about_partitions(part: Any, api_key: int) -> dict[str, Any]:
         case 43:
             topics = (part.TopicPartitions(topic=TOPIC, partitions=(0, 1)),)
             return {"election_type": 0, "topic_partitions": topics, "timeout": seconds(1)}
+        case 45:
+            wanted = tuple(
+                part.ReassignablePartition(partition_index=index, replicas=replicas)
+                for index, replicas in ((0, (1,)), (1, None), (0, (2, 1)))
+            )
+            topics = (part.ReassignableTopic(name=TOPIC, partitions=wanted),)
+            return {"topics": topics, "timeout": seconds(1), "allow_replication_factor_change": False}
         case _:
             topics = (part.ListPartitionReassignmentsTopics(name=TOPIC, partition_indexes=(0, 1)),)
             return {"topics": topics, "timeout": seconds(1)}

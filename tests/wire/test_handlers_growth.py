@@ -1,4 +1,4 @@
-"""CreatePartitions, DeleteRecords, ElectLeaders, ListPartitionReassignments in every version."""
+"""CreatePartitions, DeleteRecords, ElectLeaders in every version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.wire.test_handlers_alterations import SET, resource
 from tests.wire.test_handlers_configs import TOPIC
 from tidelog.cluster.store import Refused
 
-CREATE_PARTITIONS, DELETE_RECORDS, ELECT_LEADERS, LIST_PARTITION_REASSIGNMENTS = 37, 21, 43, 46
+CREATE_PARTITIONS, DELETE_RECORDS, ELECT_LEADERS = 37, 21, 43
 INCREMENTAL_ALTER_CONFIGS = 44
 
 
@@ -221,11 +221,6 @@ def test_an_offline_replica_cannot_be_elected(harness: Harness) -> None:
     ):
         answer = elect(harness, 2, kind, {"t": (0,)})
         assert answer.replica_election_results[0].partition_result[0].error_code == error
-
-
-def test_no_replica_is_on_its_way_elsewhere(harness: Harness) -> None:
-    answer = harness.ask(LIST_PARTITION_REASSIGNMENTS, 0, timeout=seconds(5), topics=None)
-    assert (answer.error_code, answer.topics) == (0, ())
 
 
 def test_a_store_that_refuses_growth_each_time_is_not_asked_for_ever(

@@ -1,4 +1,4 @@
-"""CreatePartitions, DeleteRecords and ListPartitionReassignments: topics as they change.
+"""CreatePartitions and DeleteRecords: topics as they change.
 
 **Invariant:** a partition is in the store before a client hears of it; a record that was deleted is not
 read again.
@@ -119,7 +119,7 @@ def _added(broker: Broker, topic: TopicFacts, asked: Any) -> list[list[int]] | P
     if count < 0:
         reason = f"The topic {topic.name} currently has {present} partition(s); {asked.count} is no increase."
         return Problem(ErrorCode.invalid_partitions, reason)
-    replica_count = len(topic.partitions[0].replicas)
+    replica_count = len(topic.partitions[0].replicas_after)
     if asked.assignments is None:
         racks = racks_of(broker.image.brokers)
         if replica_count > len(racks):
@@ -250,11 +250,3 @@ def _trim(broker: Broker, partition: Partition, offset: int) -> ErrorCode:
     broker.checkpoints.want()
     broker.waiting.on_moved(partition)
     return ErrorCode.none
-
-
-def handle_list_partition_reassignments(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: a broker on its own moves no replicas to others, so none is under way."""
-    request.decode()
-    return request.respond(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message=None, topics=()
-    )

@@ -50,14 +50,14 @@ from tidelog.handlers.groups import (
     handle_leave_group,
     handle_sync_group,
 )
-from tidelog.handlers.growth import (
-    handle_create_partitions,
-    handle_delete_records,
-    handle_list_partition_reassignments,
-)
+from tidelog.handlers.growth import handle_create_partitions, handle_delete_records
 from tidelog.handlers.offsets import handle_list_offsets, handle_offset_for_leader_epoch
 from tidelog.handlers.produce import handle_produce
 from tidelog.handlers.quotas import handle_describe_client_quotas
+from tidelog.handlers.reassignments import (
+    handle_alter_partition_reassignments,
+    handle_list_partition_reassignments,
+)
 from tidelog.handlers.request import Handler, Request, Result
 from tidelog.handlers.security import (
     handle_alter_user_scram_credentials,
@@ -78,8 +78,8 @@ _HEADER_SIZE = _HEADER.size
 API_VERSIONS = 18
 # Told to clients only while somebody wants their metrics: librdkafka says a line about it at every start.
 TELEMETRY_APIS = (71, 72)
-# What the controller decides: topics, elections, settings, credentials, features.
-CONTROLLER_APIS = frozenset((19, 20, 33, 37, 43, 44, 51, 57))
+# What the controller decides: topics, elections, settings, moves, credentials, features.
+CONTROLLER_APIS = frozenset((19, 20, 33, 37, 43, 44, 45, 46, 51, 57))
 ALTERATION_APIS = (33, 44)
 _ZERO = timedelta(0)
 
@@ -161,6 +161,7 @@ APIS = (
     Api(42, 0, 2, 2, handle_delete_groups),
     Api(43, 0, 2, 2, handle_elect_leaders),
     Api(44, 0, 1, 1, handle_incremental_alter_configs),
+    Api(45, 0, 1, 0, handle_alter_partition_reassignments),
     Api(46, 0, 0, 0, handle_list_partition_reassignments),
     Api(47, 0, 0, 1, handle_offset_delete),
     Api(48, 0, 1, 1, handle_describe_client_quotas),

@@ -1,0 +1,177 @@
+"""AlterPartitionReassignments and ListPartitionReassignments: replicas that move from broker to broker
+(KIP-455).
+
+**Invariant:** a move is in the store before a client hears of it; that it has ended, the controller sees by
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tidelog.broker.broker import Broker
+from tidelog.broker.control import ELECTIONS_TOGETHER
+from tidelog.cluster.elections import Elected
+from tidelog.cluster.image import PartitionFacts, TopicFacts
+from tidelog.cluster.reassignments import Refusal, decide_cancellation, decide_move, target_problem
+from tidelog.cluster.store import Done, Outcome, Refused
+from tidelog.handlers.gathering import Gathering, deadline_of
+from tidelog.handlers.request import MESSAGE_LENGTH_MAX, NO_THROTTLE, Request, Result
+from tidelog.protocol.errors import ErrorCode
+
+ATTEMPTS_MAX = 8  # to change what leaders may be changing
+Place = tuple[str, int]  # topic and partition
+Targets = dict[Place, tuple[int, ...] | None]  # None to have it cancelled
+Told = dict[Place, Refusal]
+_FINE = Refusal(ErrorCode.none, "")
+_LATE = Refusal(ErrorCode.request_timed_out, "The store has not answered in time.")
+_NOT_CONTROLLER = Refusal(ErrorCode.not_controller, "This broker is not the controller, or not any more.")
+
+
+def handle_alter_partition_reassignments(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: the replicas of each partition begin to move to its target, or to another one than before;
+    without a target they stay, or go back. Each partition has an error of its own; the answer waits for the
+    store, not for the replicas.
+
+    *Versions*: 1 lets clients say that the number of replicas must stay (KIP-860).
+    """
+    asked = request.decode()
+    places = [(topic.name, each.partition_index) for topic in asked.topics for each in topic.partitions]
+    replicas = [each.replicas for topic in asked.topics for each in topic.partitions]
+    targets: Targets = dict(zip(places, replicas, strict=True))  # of several for a partition the last counts
+    may_resize = getattr(asked, "allow_replication_factor_change", True)
+
+    def answer(parts: list[Told]) -> bytes:
+        told = {place: refusal for part in parts for place, refusal in part.items()}
+        return _answer(request, asked, may_resize, told)
+
+    if not broker.control.is_controller:
+        return answer([dict.fromkeys(targets, _NOT_CONTROLLER)])
+    some = [
+        dict(list(targets.items())[start : start + ELECTIONS_TOGETHER])
+        for start in range(0, len(targets), ELECTIONS_TOGETHER)
+    ]
+    gathering: Gathering[Told] = Gathering(broker, deadline_of(broker, asked.timeout), len(some), {}, answer)
+    for position, each in enumerate(some):
+        _move(broker, each, may_resize, gathering, position, {})
+    return gathering.result()
+
+
+def _move(
+    broker: Broker,
+    targets: Targets,
+    may_resize: bool,
+    gathering: Gathering[Told],
+    position: int,
+    told: Told,
+    attempts_left: int = ATTEMPTS_MAX,
+) -> None:
+    """Ask the store for all that can be had of these moves."""
+    decided: dict[Place, Elected] = {}
+    for place, target in targets.items():
+        found = _decide(broker, place, target, may_resize)
+        if isinstance(found, Elected):
+            decided[place] = found
+        else:
+            told[place] = found
+    if not decided:
+        gathering.put(position, told)
+        return
+
+    def on_outcome(outcome: Outcome) -> None:
+        if isinstance(outcome, Refused) and attempts_left:  # a leader has changed an ISR: look again
+            again = {place: targets[place] for place in decided}
+            _move(broker, again, may_resize, gathering, position, told, attempts_left - 1)
+            return
+        lost = Refusal(ErrorCode.request_timed_out, f"The store does not say that it is done: {outcome}")
+        told.update(dict.fromkeys(decided, _FINE if isinstance(outcome, Done) else lost))
+        gathering.put(position, told)
+
+    broker.control.write_partitions(list(decided.values()), on_outcome)
+
+
+def _decide(
+    broker: Broker, place: Place, target: tuple[int, ...] | None, may_resize: bool
+) -> Elected | Refusal:
+    name, index = place
+    image, topic = broker.image, broker.image.topics.get(name)
+    facts = topic.partitions.get(index) if topic is not None else None
+    if topic is None or facts is None:
+        what = f"a topic named {name}" if topic is None else f"partition {name}:{index}"
+        return Refusal(ErrorCode.unknown_topic_or_partition, f"Unable to find {what}.")
+    settings = broker.partitions.resolve(topic)
+    problem = target_problem(image, facts, target, may_resize) if target is not None else None
+    if problem is not None:
+        return problem
+    if target is None:
+        found: PartitionFacts | Refusal | None = decide_cancellation(image, facts, settings)
+    else:
+        found = decide_move(image, facts, target, settings)
+    if found is None:
+        return _FINE
+    return found if isinstance(found, Refusal) else Elected(topic, index, found)
+
+
+def _answer(request: Request, asked: Any, may_resize: bool, told: Told) -> bytes:
+    responses = tuple(
+        request.make(
+            "ReassignableTopicResponse",
+            name=topic.name,
+            partitions=tuple(
+                request.make(
+                    "ReassignablePartitionResponse",
+                    partition_index=each.partition_index,
+                    error_code=refusal.error,
+                    error_message=refusal.message[:MESSAGE_LENGTH_MAX] or None,
+                )
+                for each in topic.partitions
+                for refusal in (told.get((topic.name, each.partition_index), _LATE),)
+            ),
+        )
+        for topic in asked.topics
+    )
+    # Clients look for the controller if all was in vain, and at each partition else.
+    is_elsewhere = bool(told) and all(refusal is _NOT_CONTROLLER for refusal in told.values())
+    top = _NOT_CONTROLLER if is_elsewhere else _FINE
+    return request.respond(
+        throttle_time=NO_THROTTLE,
+        allow_replication_factor_change=may_resize,
+        error_code=top.error,
+        error_message=top.message or None,
+        responses=responses,
+    )
+
+
+def handle_list_partition_reassignments(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: of the partitions asked for, or of all, those whose replicas move."""
+    asked = request.decode()
+    topics = broker.image.topics
+    wanted: list[tuple[TopicFacts, Iterable[int]]] = [
+        (topic, topic.partitions) for topic in topics.values() if asked.topics is None
+    ]
+    for each in asked.topics or ():
+        if each.name in topics:
+            wanted.append((topics[each.name], each.partition_indexes))
+    told = tuple(
+        request.make("OngoingTopicReassignment", name=topic.name, partitions=rows)
+        for topic, indexes in wanted
+        if (rows := _moving(request, topic, indexes))
+    )
+    return request.respond(
+        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message=None, topics=told
+    )
+
+
+def _moving(request: Request, topic: TopicFacts, indexes: Iterable[int]) -> tuple[Any, ...]:
+    return tuple(
+        request.make(
+            "OngoingPartitionReassignment",
+            partition_index=index,
+            replicas=tuple(facts.replicas),
+            adding_replicas=tuple(facts.adding),
+            removing_replicas=tuple(facts.removing),
+        )
+        for index in indexes
+        if (facts := topic.partitions.get(index)) is not None and facts.is_moving
+    )
