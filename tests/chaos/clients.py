@@ -27,6 +27,7 @@ RECORDS_A_TICK = 2
 UNACKNOWLEDGED_MAX = 400
 """Of one partition: whoever waits for one sends on to the others."""
 COMMIT_EVERY = 50
+START_S = 60.0
 FLUSH_S = 150.0
 CATCH_UP_S = 90.0
 CLIENT: dict[str, Any] = {
@@ -183,6 +184,7 @@ class Member(Reader):
     def _on_assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for each in partitions:
             self._places.pop(each.partition, None)
+            self._clients.placed_counts[self.name] += 1
             self._clients.witness.placed(self.name, each.partition)
 
     def _on_given_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -222,6 +224,7 @@ class Clients:
         self.partitions = partitions
         self.witness = Witness()
         self.errors: Counter[str] = Counter()
+        self.placed_counts: Counter[str] = Counter()  # of a member: how many partitions it was ever given
         self._highest: dict[str, dict[int, int]] = defaultdict(dict)
         self.senders = [Sender(name, self, settings) for name, settings in senders.items()]
         self.readers: list[Reader] = [Reader("alone", self)]
@@ -250,6 +253,16 @@ class Clients:
 
     # Progress.
 
+    def await_going(self) -> None:
+        """Until all write and read, everywhere: who has not begun yet needs more than who has."""
+        mark, partitions = self.mark(), set(range(self.partitions))
+
+        def are_going() -> bool:
+            have_read = all(set(self._highest[audience]) == partitions for audience in self.audiences)
+            return have_read and self.passed(mark) == partitions
+
+        await_that(are_going, lambda: f"of {mark} {self.passed(mark)}; read {dict(self._highest)}", START_S)
+
     def mark(self) -> Mark:
         return {
             (each.name, partition): each.sent[partition]
@@ -264,6 +277,15 @@ class Clients:
             for partition in range(self.partitions)
             if all(each.last_acknowledged[partition] >= mark[each.name, partition] for each in self.senders)
         }
+
+    def await_passed(self, mark: Mark, timeout_s: float = 60.0) -> float:
+        """Until all partitions have; how many seconds it took."""
+        partitions = set(range(self.partitions))
+        return await_that(
+            lambda: self.passed(mark) == partitions,
+            lambda: f"no acknowledgement in partitions {partitions - self.passed(mark)}; {self.failures[:5]}",
+            timeout_s,
+        )
 
     def finish(self) -> None:
         """Nothing more is sent, all of it is acknowledged, and everybody has read to the end."""

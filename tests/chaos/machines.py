@@ -1,4 +1,4 @@
-"""Five brokers and three ZooKeeper members, each a process, with proxies on every way between them.
+"""Brokers and ZooKeeper members, each a process, with proxies on every way between them.
 
 Parties are `broker-1` to `broker-5`, `zookeeper-1` to `zookeeper-3`, and `client` for all others. A broker's
 advertised address is a proxy; so are the addresses at which it finds ZooKeeper. Members of ZooKeeper speak
@@ -77,9 +77,16 @@ class _Broker(BrokerProcess):
 class Machines:
     """A context manager that has started all of them."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        brokers: int = BROKERS,
+        zookeepers: int = ZOOKEEPERS,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.directory = directory
-        self._settings = production_profile(BROKERS) | SETTINGS | dict(settings or {})
+        self._counts = (brokers, zookeepers)
+        self._settings = production_profile(brokers) | SETTINGS | dict(settings or {})
         self.zookeepers: dict[int, ZooKeeperProcess] = {}
         self.brokers: dict[int, BrokerProcess] = {}
         self.disks: dict[int, SmallDisk] = {}
@@ -94,12 +101,12 @@ class Machines:
         with ExitStack() as stack:
             self.network = stack.enter_context(Network(self._whose))
             self._start_zookeepers(stack)
-            connect = ",".join(each.connect for each in self.zookeepers.values())
-            for node_id in range(1, BROKERS + 1):
+            self.connect = ",".join(each.connect for each in self.zookeepers.values()) + CHROOT
+            for node_id in range(1, self._counts[0] + 1):
                 self.brokers[node_id] = self._make_broker(node_id, stack)
                 stack.callback(self.kill, node_id)
             self.start(self.brokers)
-            self.truth = Truth(connect + CHROOT)
+            self.truth = Truth(self.connect)
             stack.callback(self.truth.close)
             self._stack = stack.pop_all()
         return self
@@ -110,7 +117,7 @@ class Machines:
         self._stack.__exit__(kind, error, trace)
 
     def _start_zookeepers(self, stack: ExitStack) -> None:
-        members = ensemble(self.directory, ZOOKEEPERS)
+        members = ensemble(self.directory, self._counts[1])
         for number, member in enumerate(members, 1):
             self.zookeepers[number] = member
             stack.callback(member.kill)

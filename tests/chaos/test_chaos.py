@@ -21,7 +21,6 @@ from tests.chaos.faults import Faults
 from tests.chaos.machines import Machines
 from tests.chaos.nemesis import Nemesis
 from tests.soak import Tally, choose_seed, is_soak, record
-from tidelog.cli.zookeeper_process import ZooKeeperMissing, find_command
 
 TOPIC, PARTITIONS = "chaos", 6
 SAMPLE_S = float(os.environ.get("TIDELOG_CHAOS_SECONDS", "120"))
@@ -33,16 +32,9 @@ GROUPS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def needs_zookeeper(tmp_path: Path) -> None:
-    try:
-        find_command(tmp_path)
-    except ZooKeeperMissing as missing:
-        pytest.skip(str(missing))
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(10_000)
+@pytest.mark.usefixtures("needs_zookeeper")
 def test_whatever_fails_nothing_is_lost_doubled_or_reordered(tmp_path: Path) -> None:
     seed = choose_seed()
     with Machines(tmp_path) as machines:
@@ -57,6 +49,7 @@ def torment(machines: Machines, clients: Clients, seed: int) -> None:
     nemesis = Nemesis(machines, clients, Faults(machines, TOPIC, list(GROUPS), chance), chance)
     outcome, found = "failed", dict[str, int]()
     try:
+        clients.await_going()
         begun = time.monotonic()
         while not is_over(time.monotonic() - begun, nemesis.tally.total()):
             nemesis.strike()
