@@ -184,6 +184,10 @@ class Machines:
         if broker.is_running:
             broker.kill()
 
+    def port(self, node_id: int) -> int:
+        """Where the broker itself listens."""
+        return int(self.brokers[node_id].properties["listeners"].rpartition(":")[2])
+
     def data(self, node_id: int) -> Path:
         """Where the broker's log is, as seen from here."""
         disk = self.disks.get(node_id)

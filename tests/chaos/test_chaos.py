@@ -7,7 +7,6 @@ least 200 in `make soak`.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import random
 import time
@@ -20,6 +19,7 @@ from tests.chaos.clients import Clients
 from tests.chaos.faults import Faults
 from tests.chaos.machines import Machines
 from tests.chaos.nemesis import Nemesis
+from tests.chaos.replicas import differing_replicas
 from tests.soak import Tally, choose_seed, is_soak, record
 
 TOPIC, PARTITIONS = "chaos", 6
@@ -76,25 +76,3 @@ def tell(nemesis: Nemesis, clients: Clients, found: dict[str, int], seed: int) -
     print(f"slowest, in seconds: { {kind: round(s, 1) for kind, s in sorted(nemesis.slowest_s.items())} }")
     print(f"{clients.witness.acknowledged_count} acknowledged, {clients.witness.polled_count} read: {found}")
     print(f"readers were told: {dict(clients.errors)}; story in {nemesis.story.path}")
-
-
-def differing_replicas(machines: Machines) -> list[str]:
-    """Partitions whose replicas are not the same, byte for byte, once all brokers have stopped."""
-    partitions = machines.truth.partitions()
-    for broker in machines.brokers.values():
-        broker.stop()
-    differing = []
-    for each in partitions:
-        name = f"{each.topic}-{each.partition}"
-        found = {node_id: digest(machines.data(node_id) / name) for node_id in each.replicas}
-        if len(set(found.values())) > 1:
-            differing.append(f"{name}: {found}")
-    return differing
-
-
-def digest(partition: Path) -> str:
-    """Of all segments as one, because replicas begin new ones where they like."""
-    whole = hashlib.sha256()
-    for segment in sorted(partition.glob("*.log")):
-        whole.update(segment.read_bytes())
-    return whole.hexdigest()
