@@ -1,6 +1,7 @@
 """Keeps `tests/SOAK.md`: one row for each suite, replaced when the suite runs again at full count.
 
-Behind those rows stands what `make fuzz` counted, target by target, replaced as a whole.
+Behind those rows stands what the chaos of `make soak` counted, by kind, and then what `make fuzz` counted,
+target by target; each is replaced as a whole.
 
 **Invariant:** only a run at full count writes (`make soak` sets TIDELOG_SOAK=1); a sample is no proof.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +29,13 @@ repeats the choices of a run (when to kill, how often), not the timing of its pr
 |---|---|---:|---:|---:|---:|---:|---|---|
 """
 
+_CHAOS_HEADING = "\n## Chaos\n"
+_CHAOS = f"""{_CHAOS_HEADING}
+`make soak` writes this part (`tests/chaos/test_chaos.py`): how often each kind of fault was done to five
+brokers and three members of ZooKeeper, and the most seconds that it took until all that had to go on had gone
+on; then how often each kind of anomaly was seen.
+
+"""
 _FUZZING_HEADING = "\n## Fuzzing\n"
 _FUZZING = f"""{_FUZZING_HEADING}
 `make fuzz` writes this part: libFuzzer's own count of inputs for each target of `tests/fuzz/targets.py`, how
@@ -83,7 +92,23 @@ def record(suite: str, tally: Tally, page: Path = PAGE) -> None:
     counts = f"{tally.kills:,} | {tally.acknowledged:,} | {tally.missing:,} | {tally.duplicated:,}"
     rows[suite] = f"| {suite} | {tally.outcome} | {counts} | {tally.seed} | {today} | {_commit()} |"
     table = _HEAD + "\n".join(rows[name] for name in sorted(rows)) + "\n"
-    page.write_text(table + _fuzzing(page), encoding="utf-8")
+    rest = _section(page, _CHAOS_HEADING) + _section(page, _FUZZING_HEADING)
+    page.write_text(table + rest, encoding="utf-8")
+
+
+def record_chaos(
+    faults: Mapping[str, int], slowest_s: Mapping[str, float], found: Mapping[str, int], page: Path = PAGE
+) -> None:
+    """Put what the last run counted by kind in place of the one before; nothing in a sampled run."""
+    if not is_soak():
+        return
+    lines = ["| fault | times | seconds |", "|---|---:|---:|"]
+    for kind, times in sorted(faults.items()):
+        lines.append(f"| {kind} | {times:,} | {f'{slowest_s[kind]:.1f}' if kind in slowest_s else ''} |")
+    lines += [f"| all | {sum(faults.values()):,} | |", "", "| anomaly | seen |", "|---|---:|"]
+    lines += [f"| {kind} | {count:,} |" for kind, count in found.items()]
+    part = _CHAOS + "\n".join(lines) + "\n"
+    page.write_text(_suites(page) + part + _section(page, _FUZZING_HEADING), encoding="utf-8")
 
 
 def record_fuzzing(tallies: list[FuzzTally], page: Path = PAGE) -> None:
@@ -104,17 +129,19 @@ def record_fuzzing(tallies: list[FuzzTally], page: Path = PAGE) -> None:
         f"| {tally.crashes:,} | {tally.memory_mb:,} | {tally.seed} | {today} | {_commit()} |"
         for tally in [*tallies, total]
     ]
-    page.write_text(_suites(page) + _FUZZING + "\n".join(rows) + "\n", encoding="utf-8")
+    before = _suites(page) + _section(page, _CHAOS_HEADING)
+    page.write_text(before + _FUZZING + "\n".join(rows) + "\n", encoding="utf-8")
 
 
 def _suites(page: Path) -> str:
-    """The part of the page that `make soak` writes."""
-    return page.read_text(encoding="utf-8").partition(_FUZZING_HEADING)[0] if page.exists() else _HEAD
+    """The part of the page that has a row for each suite."""
+    return page.read_text(encoding="utf-8").partition("\n## ")[0] if page.exists() else _HEAD
 
 
-def _fuzzing(page: Path) -> str:
-    """The part of the page that `make fuzz` writes."""
-    return "".join(page.read_text(encoding="utf-8").partition(_FUZZING_HEADING)[1:]) if page.exists() else ""
+def _section(page: Path, heading: str) -> str:
+    """The part under that heading, if there is one."""
+    _, found, text = (page.read_text(encoding="utf-8") if page.exists() else "").partition(heading)
+    return found + text.partition("\n## ")[0]
 
 
 def _rows(page: Path) -> list[str]:

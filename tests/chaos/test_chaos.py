@@ -20,7 +20,7 @@ from tests.chaos.faults import Faults
 from tests.chaos.machines import Machines
 from tests.chaos.nemesis import Nemesis
 from tests.chaos.replicas import differing_replicas
-from tests.soak import Tally, choose_seed, is_soak, record
+from tests.soak import Tally, choose_seed, is_soak, record, record_chaos
 
 TOPIC, PARTITIONS = "chaos", 6
 SAMPLE_S = float(os.environ.get("TIDELOG_CHAOS_SECONDS", "120"))
@@ -64,6 +64,7 @@ def torment(machines: Machines, clients: Clients, seed: int) -> None:
         tell(nemesis, clients, found, seed)
         missing = found["lost-write"] + found["unseen"]
         counts = (nemesis.tally.total(), clients.witness.acknowledged_count, missing, found["duplicate"])
+        record_chaos(nemesis.tally, nemesis.slowest_s, found)
         record("chaos: 5 brokers, 3 ZooKeeper members", Tally(outcome, *counts, seed))
 
 

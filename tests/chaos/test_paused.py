@@ -129,6 +129,8 @@ def test_a_leader_that_wakes_acknowledges_nothing_that_others_do_not_have(
         clients.finish()
         found = clients.judge()
         assert not any(found.values()) and clients.problems == [], clients.witness.examples
+        if is_cut_off:  # so it did take them for its own
+            assert f"log cut to its leader's: partition={TOPIC}-0" in machines.brokers[slept].stderr()
         codes = [code_of(answer) for answer in answers if answer is not None]
         assert ErrorCode.none not in codes and late_count(machines, slept) == 0
     assert differing_replicas(machines) == []
