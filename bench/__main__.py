@@ -16,6 +16,7 @@ from rich.console import Console
 
 from bench.cases import (
     clients,
+    cluster,
     groups,
     growth,
     latency,
@@ -51,6 +52,7 @@ CASES: dict[str, tuple[Case, Sequence[str]]] = {
     "scale": (scale.run, scale.METHOD),
     "growth": (growth.run, growth.METHOD),
     "replication": (replication.run, replication.METHOD),
+    "cluster": (cluster.run, cluster.METHOD),
     "spark": (spark.run, spark.METHOD),
 }
 PEERS: dict[str, Callable[[], Tidelog | Kafka]] = {"tidelog": Tidelog, "kafka": Kafka}

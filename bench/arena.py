@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
+from typing import Protocol
 
 from bench.load.admin import Admin
 from bench.load.pipeline import Span
@@ -43,6 +44,12 @@ class Topic:
     def end_offset(self) -> int:
         with Admin(*self.address) as admin:
             return admin.end_offset(self.name, self.partition_count)
+
+
+class Busy(Protocol):
+    """A broker, or a cluster of them."""
+
+    def cpu_seconds(self) -> float: ...
 
 
 Measure = Callable[[RunningBroker], Sample]
@@ -94,7 +101,7 @@ def median_sample(samples: Sequence[Sample]) -> Sample:
     )
 
 
-def timed(broker: RunningBroker, load: Callable[[], Span], units_per_frame: float) -> Sample:
+def timed(broker: Busy, load: Callable[[], Span], units_per_frame: float) -> Sample:
     """Run `load`; the value is units per second."""
     machine_before, broker_before = machine_cpu_seconds(), broker.cpu_seconds()
     span = load()

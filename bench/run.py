@@ -45,6 +45,9 @@ class Scale:
     spark_rows: int = 10_000_000
     spark_seconds: float = 15.0
     replicated_partitions: tuple[int, ...] = (1, 500, 2_000)
+    cluster_turns: int = 2
+    cluster_seconds: float = 1.5
+    cluster_requests: int = 3_000
 
 
 FULL = Scale()
@@ -69,6 +72,9 @@ QUICK = Scale(
     spark_rows=1_000_000,
     spark_seconds=5.0,
     replicated_partitions=(1, 200),
+    cluster_turns=1,
+    cluster_seconds=0.5,
+    cluster_requests=500,
 )
 
 

@@ -82,7 +82,7 @@ class Admin:
             )
             for topic in topics
         )
-        request = create_request.CreateTopicsRequest(topics=wanted, timeout=_milliseconds(30_000))
+        request = create_request.CreateTopicsRequest(topics=wanted, timeout=milliseconds(30_000))
         for result in self.call(request, CreateTopicsResponse).topics:
             _refuse_unless_none(result.error_code, f"creating {result.name}: {result.error_message}")
         self.wait_for_leaders(topics[-1], partition_count)
@@ -131,7 +131,7 @@ class Admin:
         states = tuple(
             delete_request.DeleteTopicState(name=TopicName(topic), topic_id=None) for topic in topics
         )
-        request = delete_request.DeleteTopicsRequest(topics=states, timeout=_milliseconds(30_000))
+        request = delete_request.DeleteTopicsRequest(topics=states, timeout=milliseconds(30_000))
         for result in self.call(request, DeleteTopicsResponse).responses:
             _refuse_unless_none(result.error_code, f"deleting {result.name}")
 
@@ -230,7 +230,7 @@ def receive_exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(buffer)
 
 
-def _milliseconds(count: int) -> i32Timedelta:
+def milliseconds(count: int) -> i32Timedelta:
     return i32Timedelta.parse(timedelta(milliseconds=count))
 
 

@@ -28,10 +28,15 @@ class ResponseLayout:
 
 
 def produce_frame(topic: str, partition: int, batch: Batch, correlation_id: int = 0) -> bytes:
+    return produce_many_frame(topic, (partition,), batch, correlation_id)
+
+
+def produce_many_frame(topic: str, partitions: Sequence[int], batch: Batch, correlation_id: int = 0) -> bytes:
+    """The same batch to each of `partitions`, in one request."""
     records = uvarint(batch.size + 1) + batch.content
-    data = struct.pack(">i", partition) + records + b"\x00"
+    data = b"".join(struct.pack(">i", partition) + records + b"\x00" for partition in partitions)
     body = b"\x00" + struct.pack(">hi", ACKS_ALL, TIMEOUT_MS)
-    body += b"\x02" + compact_string(topic) + b"\x02" + data + b"\x00\x00"
+    body += b"\x02" + compact_string(topic) + uvarint(len(partitions) + 1) + data + b"\x00\x00"
     return whole_frame(0, PRODUCE_VERSION, correlation_id, body)
 
 

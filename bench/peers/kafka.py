@@ -1,8 +1,9 @@
-"""Apache Kafka 4.3.1, one combined node, with the options of its own start script.
+"""Apache Kafka 4.3.1, one combined node or several, with the options of its own start script.
 
 The jars come from Maven into `bench/.peers/` once. Settings are Kafka's defaults, except what one node
 needs (internal topics with one replica), a short delay before a deleted topic's files go, and, for a broker
 that is going to be paused, a long session with its controller: it must not be fenced for its silence.
+Several nodes are all broker and controller, as in Kafka's own example of a cluster, so that any may be lost.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import shutil
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -34,7 +38,6 @@ DEPENDENCY = (
 )
 SETTINGS = {
     "process.roles": "broker,controller",
-    "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
@@ -56,25 +59,37 @@ class Kafka:
         self._classpath = f"{fetch_jars()}/*"
 
     def prepare(self, directory: Path, settings: dict[str, str]) -> Site:
-        directory.mkdir(parents=True)
-        port, controller_port = free_port(), free_port()
-        properties = SETTINGS | {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "log.dirs": str(directory / "logs"),
-        }
-        lines = [f"{key}={value}\n" for key, value in (properties | settings).items()]
-        (directory / "server.properties").write_text("".join(lines))
-        self._format(directory)
-        command = [self._java, *JVM_OPTIONS, "-cp", self._classpath, "kafka.Kafka", "server.properties"]
-        return Site(self.name, directory, port, command)
+        return self.prepare_nodes([directory], settings)[0]
+
+    def prepare_nodes(self, directories: Sequence[Path], settings: dict[str, str]) -> list[Site]:
+        """One node in each directory, numbered from 1; together they are a cluster."""
+        ports = [(free_port(), free_port()) for _ in directories]
+        voters = ",".join(f"{number}@127.0.0.1:{port}" for number, (_, port) in enumerate(ports, 1))
+        shared = SETTINGS | {"controller.quorum.voters": voters} | settings
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
+        sites = []
+        for number, (directory, (port, controller_port)) in enumerate(
+            zip(directories, ports, strict=True), 1
+        ):
+            directory.mkdir(parents=True)
+            own = {
+                "node.id": str(number),
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+                "log.dirs": str(directory / "logs"),
+            }
+            lines = [f"{key}={value}\n" for key, value in (shared | own).items()]
+            (directory / "server.properties").write_text("".join(lines))
+            command = [self._java, *JVM_OPTIONS, "-cp", self._classpath, "kafka.Kafka", "server.properties"]
+            sites.append(Site(self.name, directory, port, command))
+        with ThreadPoolExecutor(len(directories)) as together:
+            list(together.map(partial(self._format, cluster_id), directories))
+        return sites
 
     def version(self) -> str:
         answer = subprocess.run([self._java, "-version"], capture_output=True, text=True, check=True)
         return f"Apache Kafka {VERSION}, {answer.stderr.splitlines()[0]}, {' '.join(JVM_OPTIONS)}"
 
-    def _format(self, directory: Path) -> None:
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
+    def _format(self, cluster_id: str, directory: Path) -> None:
         command = [self._java, "-cp", self._classpath, "kafka.tools.StorageTool"]
         command += ["format", "-t", cluster_id, "-c", "server.properties"]
         answer = subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)

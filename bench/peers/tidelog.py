@@ -1,4 +1,7 @@
-"""Tidelog as its users start it: `tidelog serve` of the environment that runs the benchmark."""
+"""Tidelog as its users start it: `tidelog serve`, or `tidelog cluster` for several brokers and a ZooKeeper.
+
+Both are those of the environment that runs the benchmark.
+"""
 
 from __future__ import annotations
 
@@ -29,3 +32,11 @@ class Tidelog:
         for key, value in (properties | SETTINGS | settings).items():
             command += ["-o", f"{key}={value}"]
         return Site(self.name, directory, port, command)
+
+    def prepare_cluster(self, directory: Path, brokers: int, settings: dict[str, str]) -> Site:
+        """Its port stands for nothing: the brokers' are in what it prints."""
+        directory.mkdir(parents=True)
+        command = [str(self._executable), "cluster", "--brokers", str(brokers), "--dir", str(directory)]
+        for key, value in (SETTINGS | settings).items():
+            command += ["-o", f"{key}={value}"]
+        return Site(self.name, directory, 0, command)
