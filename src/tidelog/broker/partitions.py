@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.base.config import BrokerSettings, TopicSettings, check_topic_setting
-from tidelog.base.events import Event, warning
+from tidelog.base.events import Event, info, warning
 from tidelog.base.files import Directory
 from tidelog.base.limits import FLUSHES_MAX, RESOLVED_SETTINGS_MAX
 from tidelog.base.setting import InvalidSetting
-from tidelog.cluster.controller import encode_id
+from tidelog.cluster.controller import decode_id, encode_id
 from tidelog.cluster.image import TopicFacts
 from tidelog.log.checkpoint import Offsets
 from tidelog.log.directory import (
@@ -106,6 +106,15 @@ class Partitions:
             for index, facts in topic.partitions.items()
         )
 
+    def moved_away(self, topic: TopicFacts) -> list[Partition]:
+        """What is here of a topic and belongs to other brokers now."""
+        here, facts = self._by_topic.get(topic.topic_id, ()), topic.partitions
+        return [
+            partition
+            for index, partition in enumerate(here)
+            if partition is not None and index in facts and self._node_id not in facts[index].replicas
+        ]
+
     def in_directory(self, directory: LogDirectory) -> Iterator[Partition]:
         return (partition for partition in self.all() if partition.directory is directory)
 
@@ -138,7 +147,7 @@ class Partitions:
             if here[index] is not None or self._node_id not in facts.replicas:
                 continue
             try:
-                partition = self._open_partition(topic, index, settings, now_ms, is_new)
+                partition = self._open_partition(topic, index, settings, now_ms, is_new, len(facts.replicas))
                 # From here on the log knows; a topic of that name that is made later begins with nothing.
                 for offsets in partition.directory.offsets:
                     offsets.pop((topic.name, index), None)
@@ -197,11 +206,20 @@ class Partitions:
         return events
 
     def _open_partition(
-        self, topic: TopicFacts, index: int, settings: TopicSettings, now_ms: int, is_new: bool
+        self,
+        topic: TopicFacts,
+        index: int,
+        settings: TopicSettings,
+        now_ms: int,
+        is_new: bool,
+        replica_count: int,
     ) -> Partition:
         name = folder_name(topic.name, index)
         home = self._home_of(name, topic, index, is_new)
         try:
+            # One that others have and whose folder is gone was taken from this broker and given back while it
+            # was down: what the checkpoints may still have is of the log that is gone.
+            is_new = is_new or (replica_count > 1 and not home.directory.exists(name))
             log = self._open_in(home, name, topic, index, settings, now_ms, is_new)
         except OSError as error:
             raise DirectoryFailed(home, error) from error
@@ -226,7 +244,7 @@ class Partitions:
         folder = home.directory.folder(name)
         found = read_topic_id(folder)
         if found is not None and found != encode_id(topic.topic_id):  # a topic of that name that was deleted
-            self._set_aside(home, name, topic, index)
+            self._set_aside(home, name, topic.name, index, topic.topic_id)
             folder, found = home.directory.folder(name), None
             recovery_point = start_offset = 0
         log, report = open_log(
@@ -279,25 +297,55 @@ class Partitions:
         chosen.start_offsets[key] = max(home.start_offsets.get(key, 0) for home in homes)
         for home in homes:
             if home is not chosen:
-                self._set_aside(home, name, topic, index)
+                self._set_aside(home, name, topic.name, index, topic.topic_id)
         return chosen
 
-    def _set_aside(self, home: LogDirectory, name: str, topic: TopicFacts, index: int) -> None:
+    def _set_aside(self, home: LogDirectory, name: str, topic: str, index: int, unique: bytes) -> None:
         """Rename a folder that is in the way, to be removed."""
-        stray = deleted_folder_name(topic.name, index, topic.topic_id)
+        stray = deleted_folder_name(topic, index, unique)
         try:
             home.directory.rename(name, stray)
         except OSError as error:
             raise DirectoryFailed(home, error) from error
         self._strays.append((home.directory, stray))
 
+    def set_strays_aside(self, topics: Mapping[bytes, TopicFacts], is_all: bool) -> list[DirectoryFailed]:
+        """Rename folders of partitions that belong to other brokers now or, if `is_all`, to topics that are
+        gone. One that does not say whose it is stays."""
+        by_id = {encode_id(topic_id): topic for topic_id, topic in topics.items()}
+        failures: list[DirectoryFailed] = []
+        for home in self.directories:
+            try:
+                if home.failure is None:
+                    self._set_strays_aside(home, by_id, is_all)
+            except DirectoryFailed as failed:
+                failures.append(failed)
+            except OSError as error:
+                failures.append(DirectoryFailed(home, error))
+        return failures
+
+    def _set_strays_aside(self, home: LogDirectory, by_id: Mapping[str, TopicFacts], is_all: bool) -> None:
+        known = {folder_name(each.topic, each.index) for each in self.in_directory(home)}
+        known |= {*home.directory.sizes()}  # files are nobody's logs
+        for name in home.directory.names():
+            topic_name, _, number = name.rpartition("-")
+            if not topic_name or not number.isdecimal() or name in known:
+                continue
+            topic_id = read_topic_id(home.directory.folder(name))
+            topic, index = by_id.get(topic_id or ""), int(number)
+            facts = topic.partitions.get(index) if topic is not None else None
+            is_moved = facts is not None and self._node_id not in facts.replicas
+            if topic_id is not None and (is_moved or (is_all and topic is None)):
+                self._events.append(info("stray log removed", log=name))
+                self._set_aside(home, name, topic_name, index, decode_id(topic_id))
+
     def unknown_names(self) -> list[str]:
-        """Topics that a checkpoint tells of and nobody else."""
-        told = [name for home in self.directories for name, _ in (*home.recovery_points, *home.start_offsets)]
-        return [name for name in dict.fromkeys(told) if name not in self._by_topic]
+        """Topics of which a checkpoint tells something that is not open here."""
+        told = [each for home in self.directories for offsets in home.offsets for each in offsets]
+        return list(dict.fromkeys(name for name, index in told if self.find(name, index) is None))
 
     def retire(self, partition: Partition, unique: bytes) -> tuple[Directory, str]:
-        """Close a deleted partition and rename its folder; where it is now, for removal."""
+        """Close a partition that is not here any more and rename its folder; where it is now, for removal."""
         partition.become_deleted()
         partition.log.abandon()
         self._timed_flush.pop(partition, None)
@@ -327,8 +375,16 @@ class Partitions:
         if self._by_topic.get(name) is here:
             del self._by_topic[name]
         for partition in here:
-            for counter in COUNTERS if partition is not None else ():
-                self.departed[counter] += getattr(partition, counter)
+            if partition is not None:
+                self._count_departed(partition)
+
+    def forget_one(self, partition: Partition) -> None:
+        self._by_topic[partition.topic_id][partition.index] = None
+        self._count_departed(partition)
+
+    def _count_departed(self, partition: Partition) -> None:
+        for counter in COUNTERS:
+            self.departed[counter] += getattr(partition, counter)
 
     def mark_overdue_flushes(self, now_ms: int) -> None:
         """Partitions with `flush.ms` whose oldest unflushed record has waited that long."""

@@ -1,11 +1,12 @@
-"""Topics as they come, grow and go: written by the controller, opened and closed by every broker that has a
-part.
+"""Topics as they come, grow, move and go: written by the controller, opened and closed by every broker that
+has a part.
 
 Whatever the way a change became known (this broker wrote it, or read it), what follows is the same: `follow`
 compares what is open here with what the image has.
 
-**Invariant:** the folder of a new topic is made only when no checkpoint has offsets of an older one of its
-name.
+**Invariant:** the folder of a partition is made only when no checkpoint has offsets of an older one of its
+name. A log is given up only when the image says that it belongs to others: the image never goes back, and
+nobody comes into an ISR who has not seen that it is a replica again.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidelog.base.events import info
+from tidelog.broker.partitions import DirectoryFailed
 from tidelog.cluster import controller
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome, Refused, Unknown
+from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import encode_request, request_types
+from tidelog.replication.partition import Partition
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker, OnOutcome
@@ -143,15 +147,21 @@ class Topics:
             topic = self._broker.image.topics_by_id.get(topic_id)
             if topic is None:
                 self._close(topic_id)
-            elif self._broker.partitions.lacks(topic):
+                continue
+            self._give_up_moved(topic)
+            if self._broker.partitions.lacks(topic):
                 self._open_when_fresh(topic)
             else:
                 self._assign(topic)
 
     def open_known(self) -> None:
-        """At the start: every topic that was there before."""
-        for topic in self._broker.image.topics.values():
+        """At the start, by an image that was just read and synced: every topic that was there before. What
+        was moved or deleted while this broker was down is given up now."""
+        broker = self._broker
+        for topic in broker.image.topics.values():
             self._open(topic, is_new=False)
+        failures = broker.partitions.set_strays_aside(broker.image.topics_by_id, broker.is_sharing)
+        self._note_opened(failures)
 
     def assign_all(self) -> None:
         for topic in list(self._broker.image.topics.values()):
@@ -179,7 +189,10 @@ class Topics:
     def _open(self, topic: TopicFacts, is_new: bool) -> None:
         """Open what of a topic is this broker's; a directory that fails is offline from here on."""
         broker = self._broker
-        failures = broker.partitions.open_topic(topic, broker.now_ms, is_new)
+        self._note_opened(broker.partitions.open_topic(topic, broker.now_ms, is_new))
+
+    def _note_opened(self, failures: list[DirectoryFailed]) -> None:
+        broker = self._broker
         broker.events += broker.partitions.take_events()
         for failed in failures:
             broker.fail_directory(failed.directory, failed.error)
@@ -206,17 +219,31 @@ class Topics:
             return
         name = broker.partitions.name_of(topic_id)
         for partition in here:
-            if partition is None:
-                continue
-            broker.relocation.cancel(partition)
-            broker.replicas.drop(partition)
-            try:
-                directory, folder = broker.partitions.retire(partition, broker.entropy(16))
-                broker.remove_later(directory, folder, partition.log.settings.file_delete_delay_ms)
-            except OSError as error:
-                broker.fail_directory(partition.directory, error)
-            broker.waiting.on_moved(partition)
-            broker.coordinators.resign(partition)
+            if partition is not None:
+                self._retire(partition)
         broker.partitions.forget(topic_id)
         broker.checkpoints.forget([name])
         broker.coordinators.on_topic_deleted(name, topic_id)
+
+    def _give_up_moved(self, topic: TopicFacts) -> None:
+        """Close what has been moved to other brokers."""
+        broker = self._broker
+        for partition in broker.partitions.moved_away(topic):
+            self._retire(partition)
+            partition.error_code = int(ErrorCode.not_leader_or_follower)  # to whoever still waits here
+            broker.partitions.forget_one(partition)
+            broker.checkpoints.forget([topic.name])
+            name = f"{topic.name}-{partition.index}"
+            broker.events.append(info("replica moved away", partition=name))
+
+    def _retire(self, partition: Partition) -> None:
+        broker = self._broker
+        broker.relocation.cancel(partition)
+        broker.replicas.drop(partition)
+        try:
+            directory, folder = broker.partitions.retire(partition, broker.entropy(16))
+            broker.remove_later(directory, folder, partition.log.settings.file_delete_delay_ms)
+        except OSError as error:
+            broker.fail_directory(partition.directory, error)
+        broker.waiting.on_moved(partition)
+        broker.coordinators.resign(partition)

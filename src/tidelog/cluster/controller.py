@@ -6,7 +6,7 @@ when the store has confirmed the operations.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 
 from tidelog.cluster.features import decide_first_levels
@@ -34,6 +34,10 @@ PRODUCER_ID_BLOCK_SIZE = 1_000
 def encode_id(raw: bytes) -> str:
     """Kafka's text form of a UUID: 22 characters of URL-safe base64."""
     return urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def decode_id(text: str) -> bytes:
+    return urlsafe_b64decode(f"{text}==")
 
 
 def decide_first_start(image: Image, cluster_id: bytes) -> list[Operation]:
