@@ -56,6 +56,24 @@ def test_a_broker_that_left_is_gone() -> None:
     assert tree.image.brokers == {}
 
 
+def test_a_broker_is_reached_by_the_listeners_it_has() -> None:
+    tree = started()
+    listeners = {"INTERNAL": ("10.0.0.1", 9092), "EXTERNAL": ("tide.example", 443)}
+    facts = BrokerFacts(2, "10.0.0.1", 9092, "", 0, listeners=listeners)
+    tree.apply(decide_registration(tree.image, facts, False))
+    for image in (tree.image, tree.loaded()):
+        assert image.brokers[2].listeners == listeners
+        assert image.addresses("EXTERNAL") == {2: ("tide.example", 443)}
+        assert image.addresses("PLAINTEXT") == {1: (image.brokers[1].host, image.brokers[1].port)}
+
+
+def test_what_an_earlier_version_wrote_is_a_broker_with_one_listener() -> None:
+    image = Image()
+    broker = encode_fields(epoch=1, host="h", port=1, rack="", directory="d", is_stopping=False)
+    image.load({"/brokers/ids/1": Node(broker, 0)})
+    assert image.addresses("PLAINTEXT") == {1: ("h", 1)}
+
+
 def test_what_a_later_version_wrote_is_passed_over() -> None:
     image = Image()
     broker = encode_fields(

@@ -211,6 +211,9 @@ def test_a_consumer_is_sent_to_the_follower_in_its_rack_that_has_what_it_asks_fo
     assert led.leadership.preferred_for("b", 70) is None
     assert led.leadership.preferred_for("a", 40) is None
     assert led.leadership.preferred_for("c", 40) is None
+    led.image.brokers[3].listeners = {"INTERNAL": ("10.0.0.3", 9092)}
+    assert led.leadership.preferred_for("b", 40) == 2, "3 is hidden from this consumer"
+    assert led.leadership.preferred_for("b", 40, "INTERNAL") == 3
 
 
 def test_a_follower_that_is_always_one_fetch_behind_is_waited_for_once() -> None:

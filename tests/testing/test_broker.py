@@ -86,6 +86,21 @@ def test_settings_have_kafka_s_names_with_underscores_or_dots() -> None:
         assert list(metadata.brokers) == [4] == [broker.id]
 
 
+def test_several_listeners_have_ports_that_they_keep() -> None:
+    with Broker(
+        listeners="INSIDE://127.0.0.1:0,outside://127.0.0.1:0",
+        listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        inter_broker_listener_name="INSIDE",
+    ) as broker:
+        addresses = broker.addresses
+        assert list(addresses) == ["INSIDE", "OUTSIDE"]
+        assert broker.bootstrap_servers == addresses["INSIDE"] != addresses["OUTSIDE"]
+        broker.restart()
+        assert broker.addresses == addresses
+        for address in addresses.values():
+            AdminClient({"bootstrap.servers": address}).list_topics(timeout=TIMEOUT_S)
+
+
 def test_a_bad_setting_is_an_error_at_the_start_and_leaves_nothing() -> None:
     before = threading.active_count()
     with pytest.raises(Exception, match=r"no\.such\.setting"), Broker(no_such_setting=1):

@@ -148,6 +148,7 @@ def test_a_bad_setting_is_one_clear_line_and_leaves_nothing() -> None:
     [
         ({"node_id": 5}, r"^node\.id=5: the brokers of a cluster are numbered from 1 on$"),
         ({"listeners": "PLAINTEXT://127.0.0.1:9092"}, r"^listeners=.*: several brokers need several ports"),
+        ({"listeners": "A://127.0.0.1:9092,B://127.0.0.1:0"}, r"^listeners=.*: several brokers need several"),
         ({"probe_listener": "127.0.0.1:9093"}, r"^probe\.listener=.*: several brokers need several ports"),
         ({"brokers": 0}, r"^a cluster has one broker at least.*brokers=0"),
         ({"racks": []}, r"^a cluster has one broker at least.*racks=\[\]"),

@@ -4,7 +4,8 @@
         Producer({"bootstrap.servers": broker.bootstrap_servers})
 
 Settings have Kafka's names, with `_` for `.` where they are keyword arguments: `num_partitions=3`, or
-`**{"num.partitions": 3}`. Unless told otherwise the broker takes a free port and a temporary directory,
+`**{"num.partitions": 3}`. With several `listeners`, each that ends in `:0` gets a port, and `addresses` has
+them all by name. Unless told otherwise the broker takes a free port and a temporary directory,
 and keeps both over `kill` and `restart`; and a new group waits for no more members
 (`group_initial_rebalance_delay_ms=0`).
 
@@ -43,6 +44,7 @@ class Broker:
         self._properties.setdefault("group.initial.rebalance.delay.ms", "0")
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._life: _Life | None = None
+        self.addresses: dict[str, str] = {}  # what clients of each listener connect to, by its name
         self.port = 0
         self._probe_port = 0
 
@@ -73,10 +75,12 @@ class Broker:
             self._temporary = tempfile.TemporaryDirectory(prefix="tidelog-")
             self._properties["log.dirs"] = self._temporary.name
         life = _Life(self._properties, self._open_store)
-        self.port, self._probe_port = life.start()
+        ports, self._probe_port = life.start()
         self._life = life
-        if self._properties["listeners"].endswith(":0"):
-            self._properties["listeners"] = self._properties["listeners"].removesuffix("0") + str(self.port)
+        self.port = next(iter(ports.values()))
+        self.addresses = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
+        listeners = self._properties["listeners"].split(",")
+        self._properties["listeners"] = ",".join(_with_port(each.strip(), ports) for each in listeners)
 
     def stop(self) -> None:
         """A clean shutdown, as by SIGTERM; no error if it is not running."""
@@ -131,12 +135,12 @@ class _Life:
         self._open_store = open_store
         self._loop = asyncio.new_event_loop()
         self._ending: asyncio.Future[bool] = self._loop.create_future()
-        self._started: Future[tuple[int, int]] = Future()
+        self._started: Future[tuple[dict[str, int], int]] = Future()
         self._ended: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="tidelog-broker", daemon=True)
 
-    def start(self) -> tuple[int, int]:
-        """The port and the probe's, once it serves."""
+    def start(self) -> tuple[dict[str, int], int]:
+        """The port of each listener and the probe's, once it serves."""
         self._thread.start()
         try:
             return self._started.result(START_TIMEOUT_S)
@@ -166,11 +170,18 @@ class _Life:
 
         server = Server(self._properties, open_store=self._open_store)
         await server.start()
-        self._started.set_result((server.port, server.probe_port))
+        ports = {name: port for name, (_, port) in server.addresses.items()}
+        self._started.set_result((ports, server.probe_port))
         if await self._ending:
             await server.stop()
         else:
             await server.abort()
+
+
+def _with_port(listener: str, ports: dict[str, int]) -> str:
+    """The port that a listener got, to be its port the next time too."""
+    port = ports.get(listener.partition("://")[0].upper())
+    return f"{listener.removesuffix('0')}{port}" if port and listener.endswith(":0") else listener
 
 
 def _text(value: object) -> str:

@@ -104,6 +104,6 @@ def _of_its_own(named: Mapping[str, object], node_id: int) -> dict[str, object]:
         folders = str(named["log.dirs"]).split(",")
         own["log.dirs"] = ",".join(os.path.join(folder, str(node_id)) for folder in folders)
     for name in ("listeners", "probe.listener"):
-        if not str(named.get(name, ":0")).endswith(":0"):
+        if not all(word.strip().endswith(":0") for word in str(named.get(name, ":0")).split(",")):
             raise ValueError(f"{name}={named[name]}: several brokers need several ports; end it in :0")
     return own
