@@ -1,8 +1,9 @@
 """Brokers and ZooKeeper members, each a process, with proxies on every way between them.
 
-Parties are `broker-1` to `broker-5`, `zookeeper-1` to `zookeeper-3`, and `client` for all others. A broker's
-advertised address is a proxy; so are the addresses at which it finds ZooKeeper. Members of ZooKeeper speak
-with each other directly. Some brokers have a disk that can be full, where the system allows it.
+Parties are `broker-1` to `broker-5`, `zookeeper-1` to `zookeeper-3`, and `client` for all others. A broker
+has two listeners, for clients and for brokers, and advertises a proxy for each; so are the addresses at which
+it finds ZooKeeper. Members of ZooKeeper speak with each other directly. Some brokers have a disk that can be
+full, where the system allows it.
 
 **Invariant:** no process outlives the `with` block.
 """
@@ -33,6 +34,8 @@ from tidelog.testing.process import BrokerProcess
 
 BROKERS, ZOOKEEPERS = 5, 3
 CLIENT = "client"
+CLIENTS, PEERS = "CLIENTS", "PEERS"
+"""The listeners of a broker."""
 SESSION_MS = 4_000
 ASK_S = 2.0
 DISKS = (1, 2)
@@ -48,7 +51,13 @@ SETTINGS = BROKER_SETTINGS | {
     "log.segment.bytes": str(1 << 20),  # so that faults fall across rolls
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "auto.create.topics.enable": "false",
+    "listener.security.protocol.map": f"{CLIENTS}:PLAINTEXT,{PEERS}:PLAINTEXT",
+    "inter.broker.listener.name": PEERS,
 }
+
+
+def _addresses(ports: Mapping[str, int]) -> str:
+    return ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
 
 
 def _mode(member: ZooKeeperProcess) -> str:
@@ -90,12 +99,12 @@ class Machines:
         self.zookeepers: dict[int, ZooKeeperProcess] = {}
         self.brokers: dict[int, BrokerProcess] = {}
         self.disks: dict[int, SmallDisk] = {}
-        self._ways: dict[int, int] = {}
+        self._ways: dict[int, dict[str, int]] = {}  # of each broker, by listener
         self._stack = ExitStack()
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"127.0.0.1:{way}" for way in self._ways.values())
+        return ",".join(f"127.0.0.1:{ways[CLIENTS]}" for ways in self._ways.values())
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -127,14 +136,18 @@ class Machines:
 
     def _make_broker(self, node_id: int, stack: ExitStack) -> BrokerProcess:
         folder = self.directory / f"broker-{node_id}"
-        self._ways[node_id] = self.network.open(f"broker-{node_id}")
+        party = f"broker-{node_id}"
+        self._ways[node_id] = {
+            CLIENTS: self.network.open(party, source=CLIENT),
+            PEERS: self.network.open(party),
+        }
         stores = [
-            self.network.open(f"zookeeper-{number}", member.port, f"broker-{node_id}")
+            self.network.open(f"zookeeper-{number}", member.port, party)
             for number, member in self.zookeepers.items()
         ]
         settings = {
             "node.id": str(node_id),
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._ways[node_id]}",
+            "advertised.listeners": _addresses(self._ways[node_id]),
             "zookeeper.connect": ",".join(f"127.0.0.1:{way}" for way in stores) + CHROOT,
         }
         disk = SmallDisk.open(folder / "disk") if node_id in DISKS else None
@@ -173,10 +186,11 @@ class Machines:
             list(together.map(self._start, wanted))
 
     def _start(self, node_id: int) -> None:
-        port = free_port()  # another one each time: somebody may have taken the last one meanwhile
-        self.network.lead(self._ways[node_id], port)
-        broker = self.brokers[node_id]
-        broker.properties["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
+        broker, ways = self.brokers[node_id], self._ways[node_id]
+        ports = {name: free_port() for name in ways}  # others each time: the last ones may be taken by now
+        for name, way in ways.items():
+            self.network.lead(way, ports[name])
+        broker.properties["listeners"] = _addresses(ports)
         broker.start()
 
     def kill(self, node_id: int) -> None:
@@ -185,8 +199,8 @@ class Machines:
             broker.kill()
 
     def port(self, node_id: int) -> int:
-        """Where the broker itself listens."""
-        return int(self.brokers[node_id].properties["listeners"].rpartition(":")[2])
+        """Where the broker itself listens for clients."""
+        return int(self.brokers[node_id].properties["listeners"].partition(",")[0].rpartition(":")[2])
 
     def data(self, node_id: int) -> Path:
         """Where the broker's log is, as seen from here."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,6 +27,7 @@ FAULT_S = (0.5, 7.0)
 QUIET_S = (0.0, 2.0)
 PROGRESS_S = 60.0
 TWO_AT_ONCE = 0.25
+MEMBER_LEAVES = 0.3
 
 
 @dataclass
@@ -62,6 +64,10 @@ class Nemesis:
         try:
             for fault in faults:
                 fault.begin()
+            if self._chance.random() < MEMBER_LEAVES:
+                self.story.tell(
+                    f"member {self._clients.replace_member(self._chance)} has left and joined anew"
+                )
             self._see_progress(faults, progress, lasts_s)
         finally:
             self._heal(faults)
@@ -75,8 +81,8 @@ class Nemesis:
             self._await_whole()
             return [self._faults.make(self._draw())]
         faults = [self._faults.make(self._draw()), self._faults.make(self._draw())]
-        if faults[0].brokers & faults[1].brokers:
-            faults.pop()
+        if faults[0].brokers & faults[1].brokers or faults[0].members & faults[1].members:
+            self._bag.append(faults.pop().kind)
         if progress_of(faults) is not Progress.NONE:
             self._await_whole()
         return faults
@@ -117,8 +123,8 @@ class Nemesis:
 
     def _heal(self, faults: list[Fault]) -> None:
         self._machines.network.heal()
-        for fault in faults:
-            fault.end()
+        with ThreadPoolExecutor() as together:  # one may not come to its end before the other has
+            list(together.map(lambda fault: fault.end(), faults))
         self.story.tell("healed")
 
     def _see_that_all_run(self) -> None:

@@ -96,7 +96,9 @@ class Network:
     ) -> None:
         near: int = writer.get_extra_info("peername")[1]
         way: int = writer.get_extra_info("sockname")[1]
-        there = (source or self._whose(near, way), target)
+        if not source:
+            source = await self._loop.run_in_executor(None, self._whose, near, way)
+        there = (source, target)
         back = (there[1], there[0])
         self._open[writer] = there
         await self._until_passable(there)

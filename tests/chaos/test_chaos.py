@@ -57,7 +57,7 @@ def torment(machines: Machines, clients: Clients, seed: int) -> None:
         clients.finish()
         found = clients.judge()
         assert not any(found.values()), clients.witness.examples
-        assert clients.problems == []
+        assert clients.seen.problems == []
         outcome = "passed"
     finally:
         found = found or clients.witness.tally
@@ -76,4 +76,4 @@ def tell(nemesis: Nemesis, clients: Clients, found: dict[str, int], seed: int) -
     print(f"seed {seed}: {nemesis.tally.total()} faults: {dict(sorted(nemesis.tally.items()))}")
     print(f"slowest, in seconds: { {kind: round(s, 1) for kind, s in sorted(nemesis.slowest_s.items())} }")
     print(f"{clients.witness.acknowledged_count} acknowledged, {clients.witness.polled_count} read: {found}")
-    print(f"readers were told: {dict(clients.errors)}; story in {nemesis.story.path}")
+    print(f"readers were told: {dict(clients.seen.errors)}; story in {nemesis.story.path}")

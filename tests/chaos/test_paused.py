@@ -128,7 +128,7 @@ def test_a_leader_that_wakes_acknowledges_nothing_that_others_do_not_have(
         assert leaders(machines) == led
         clients.finish()
         found = clients.judge()
-        assert not any(found.values()) and clients.problems == [], clients.witness.examples
+        assert not any(found.values()) and clients.seen.problems == [], clients.witness.examples
         if is_cut_off:  # so it did take them for its own
             assert f"log cut to its leader's: partition={TOPIC}-0" in machines.brokers[slept].stderr()
         codes = [code_of(answer) for answer in answers if answer is not None]

@@ -41,14 +41,14 @@ def test_restarting_every_broker_in_turn_costs_no_error_and_no_record(tmp_path: 
         with Clients(machines.bootstrap_servers, TOPIC, PARTITIONS, SENDERS, GROUPS) as clients:
             try:
                 clients.await_going()
-                shared = dict(clients.placed_counts)
+                shared = dict(clients.seen.placed_counts)
                 for _ in range(SOAK_ROUNDS if is_soak() else 1):
                     restarts += restart_all(machines, clients)
                 clients.finish()
                 found = clients.judge()
                 assert not any(found.values()), clients.witness.examples
-                assert clients.problems == []
-                assert clients.placed_counts == shared, "a group was rebalanced"
+                assert clients.seen.problems == []
+                assert clients.seen.placed_counts == shared, "a group was rebalanced"
                 outcome = "passed"
             finally:
                 found = found or clients.witness.tally
