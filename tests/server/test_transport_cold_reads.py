@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from tidelog.base.files import DiskDirectory, FileSlice
 from tidelog.server.pages import PageProbe
+from tidelog.server.sockets import Sockets
 from tidelog.server.transport import Transport
 
 HEAD = b"h" * 2_000_000  # more than a socket takes at once
@@ -17,7 +18,7 @@ BODY = b"b" * 100_000
 
 
 class Watched:
-    """A loop whose turns the test takes: who is called when the socket can be written to."""
+    """Sockets whose turns the test takes: who is called when the socket can be written to."""
 
     def __init__(self) -> None:
         self.writer: Callable[..., Any] | None = None
@@ -55,13 +56,17 @@ class QuietHost:
 
     def __init__(self) -> None:
         self.watched = Watched()
-        self.loop = cast(asyncio.AbstractEventLoop, self.watched)
+        self.loop = cast(asyncio.AbstractEventLoop, None)
+        self.sockets = cast(Sockets, self.watched)
         self.receive_buffer = memoryview(bytearray(1_000))
         self.cold = ColdPages()
         self.probe: PageProbe = self.cold
 
     def on_frames(self, transport: Transport, frames: list[memoryview]) -> None:
         raise AssertionError("nothing was sent")
+
+    def end_turn(self) -> None:
+        pass
 
     def on_problem(self, transport: Transport, reason: str) -> None:
         raise AssertionError(reason)

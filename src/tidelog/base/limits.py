@@ -38,6 +38,8 @@ PROBE_ANSWER_SECONDS_MAX = 30
 # The loop
 SPIN_SECONDS = 0.000_1  # how long it looks for more before it sleeps, while that is worth it
 SPIN_MISSES_MAX = 8
+SOCKETS_PER_TURN = 32  # served before what follows from that is seen to
+SOCKET_TURN_NS_MAX = 2_000_000  # of turns one after the other, before the rest of the loop has its own
 
 # Requests
 API_KEY_MAX = 127

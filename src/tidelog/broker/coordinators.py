@@ -143,7 +143,7 @@ class Coordinators:
         return shard if shard.journal.is_loaded else ErrorCode.coordinator_load_in_progress
 
     def all(self) -> Iterator[Shard | ErrorCode]:
-        self._carry_out_all()
+        self.carry_out_commits()
         for shard in list(self._shards.values()):
             yield self._state_of(shard)
 
@@ -242,7 +242,8 @@ class Coordinators:
         except Exception as bug:  # told by the event of giving up: who is here now did not ask for it
             self._give_up(*gathered, bug)
 
-    def _carry_out_all(self) -> None:
+    def carry_out_commits(self) -> None:
+        """The moment in which commits are gathered is over."""
         for partition in list(self._gathered):
             self._carry_out_gathered(partition)
 
@@ -349,7 +350,7 @@ class Coordinators:
     # Time and background work.
 
     def tick(self) -> None:
-        self._carry_out_all()
+        self.carry_out_commits()
         if self._deleted:
             self._forget_deleted()
         unloaded, self._unloaded = self._unloaded, []
@@ -376,7 +377,7 @@ class Coordinators:
     def work(self) -> None:
         """What was gathered, else one piece of what takes long."""
         if self._gathered:
-            self._carry_out_all()
+            self.carry_out_commits()
             return
         shard = self._busy[0]
         if shard.journal.is_loaded:

@@ -50,6 +50,7 @@ from tidelog.server.peers import Peers
 from tidelog.server.probe import Probe
 from tidelog.server.process import descriptor_share, read_boot_id
 from tidelog.server.report import Report, start_events
+from tidelog.server.sockets import Sockets
 from tidelog.server.stores.connect import CONNECT, connect
 from tidelog.server.stores.embedded import EmbeddedStore
 from tidelog.server.transport import Transport
@@ -116,6 +117,7 @@ class Server:
     async def start(self) -> None:
         """Lock the directories, bind, load, open the logs, serve. Raises InvalidSetting or StartFailed."""
         self.loop = asyncio.get_running_loop()
+        self.sockets = Sockets(self.loop, self.end_turn)
         try:
             await self._start()
         except BaseException:
@@ -234,6 +236,7 @@ class Server:
         self.is_stopping = True
         for sock in self._sockets:
             sock.close()
+        self.sockets.close()
         if self._watcher is not None:
             await self._watcher.close()
         await self._jobs.stop()
@@ -319,7 +322,12 @@ class Server:
         if before_ns - begun_ns >= SLOW_NS:
             took_ms = (before_ns - begun_ns) // MILLISECOND_NS
             self.report.tell(debug("slow turn", peer=transport.peer, requests=len(frames), took_ms=took_ms))
-        self.settle()
+
+    def end_turn(self) -> None:
+        """Some clients have been served."""
+        if not self.is_stopping:
+            self.broker.coordinators.carry_out_commits()
+            self.settle()
 
     def on_problem(self, transport: Transport, reason: str) -> None:
         self.vitals.broken_count += 1

@@ -23,6 +23,7 @@ from tidelog.base.limits import PIPELINED_REQUESTS_MAX, PROBE_SIZE, SEND_CHUNK_S
 from tidelog.protocol.connection import Answer, Connection, Piece
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.server.pages import PageProbe
+from tidelog.server.sockets import Sockets
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _IOV_MAX = 64
@@ -33,10 +34,13 @@ class Host(Protocol):
     """What a transport needs of the server it belongs to."""
 
     loop: asyncio.AbstractEventLoop
+    sockets: Sockets
     receive_buffer: memoryview
     probe: PageProbe
 
     def on_frames(self, transport: Transport, frames: list[memoryview]) -> None: ...
+
+    def end_turn(self) -> None: ...
 
     def on_problem(self, transport: Transport, reason: str) -> None: ...
 
@@ -96,12 +100,12 @@ class Transport:
     def _resume_reading(self) -> None:
         if not self._is_reading and not self.is_closed:
             self._is_reading = True
-            self._host.loop.add_reader(self._socket.fileno(), self._on_readable)
+            self._host.sockets.add_reader(self._socket.fileno(), self._on_readable)
 
     def _pause_reading(self) -> None:
         if self._is_reading:
             self._is_reading = False
-            self._host.loop.remove_reader(self._socket.fileno())
+            self._host.sockets.remove_reader(self._socket.fileno())
 
     def _on_readable(self) -> None:
         connection = self.connection
@@ -217,6 +221,7 @@ class Transport:
             self._is_serving_kept = False
             if not self._kept:
                 self._forget_kept()
+            self._host.end_turn()
 
     def _forget_kept(self) -> None:
         self._kept = []
@@ -226,12 +231,12 @@ class Transport:
     def _watch_writable(self) -> None:
         if not self._is_writing and not self.is_closed:
             self._is_writing = True
-            self._host.loop.add_writer(self._socket.fileno(), self._on_writable)
+            self._host.sockets.add_writer(self._socket.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
         if self._is_warming:  # `_on_warm` goes on; until then there is nothing to write
             self._is_writing = False
-            self._host.loop.remove_writer(self._socket.fileno())
+            self._host.sockets.remove_writer(self._socket.fileno())
             return
         self._write()
         self._balance()
@@ -251,7 +256,7 @@ class Transport:
             return
         if self._is_writing:
             self._is_writing = False
-            self._host.loop.remove_writer(self._socket.fileno())
+            self._host.sockets.remove_writer(self._socket.fileno())
 
     def _send_buffers(self) -> bool:
         """Send the buffers at the head of the queue in one call."""
@@ -329,7 +334,7 @@ class Transport:
         self.is_closed = True
         self._pause_reading()
         if self._is_writing:
-            self._host.loop.remove_writer(self._socket.fileno())
+            self._host.sockets.remove_writer(self._socket.fileno())
         for piece in self._queue:
             if isinstance(piece, FileSlice):
                 piece.release()

@@ -1,0 +1,98 @@
+"""Sockets that are ready at the same moment share a turn."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from tidelog.base.limits import SOCKETS_PER_TURN
+from tidelog.server.sockets import Sockets
+
+
+class Table:
+    """Pairs of sockets in a loop; who was served, and where turns ended."""
+
+    def __init__(self, count: int) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.told: list[str] = []
+        self.sockets = Sockets(self.loop, lambda: self.told.append("end"))
+        self.pairs = [socket.socketpair() for _ in range(count)]
+
+    def watch(self, place: int) -> None:
+        def serve() -> None:
+            self.pairs[place][0].recv(100)
+            self.told.append(str(place))
+
+        self.sockets.add_reader(self.pairs[place][0].fileno(), serve)
+
+    def turn(self) -> list[str]:
+        """What was told in one round of the loop."""
+        self.told.clear()
+        self.loop.call_soon(self.loop.stop)
+        self.loop.run_forever()
+        return list(self.told)
+
+
+@contextmanager
+def table_of(count: int) -> Iterator[Table]:
+    table = Table(count)
+    with closing(table.loop):
+        yield table
+        table.sockets.close()
+        for ours, theirs in table.pairs:
+            ours.close()
+            theirs.close()
+
+
+def test_who_is_ready_at_once_is_served_in_one_turn() -> None:
+    with table_of(3) as table:
+        for place in range(3):
+            table.watch(place)
+            table.pairs[place][1].send(b"x")
+        assert sorted(table.turn()[:3]) == ["0", "1", "2"]
+        assert table.told[3:] == ["end"]
+        assert table.turn() == []
+
+
+def test_a_crowd_is_served_in_several_turns() -> None:
+    count = SOCKETS_PER_TURN + 1
+    with table_of(count) as table:
+        for place in range(count):
+            table.watch(place)
+            table.pairs[place][1].send(b"x")
+        told = table.turn()
+        assert told[SOCKETS_PER_TURN] == told[-1] == "end"
+        assert len(told) == count + 2
+
+
+def test_a_callback_that_was_taken_back_in_the_same_turn_is_not_called() -> None:
+    with table_of(2) as table:
+        first, second = (pair[0] for pair in table.pairs)
+
+        def serve(place: int, other: socket.socket) -> None:
+            table.told.append(str(place))
+            table.sockets.remove_reader(other.fileno())
+
+        table.sockets.add_reader(first.fileno(), lambda: serve(0, second))
+        table.sockets.add_reader(second.fileno(), lambda: serve(1, first))
+        for _, theirs in table.pairs:
+            theirs.send(b"x")
+        told = table.turn()
+        assert len(told) > 1 and len({*told} - {"end"}) == 1
+
+
+def test_a_socket_can_be_watched_for_both_and_for_one_again() -> None:
+    with table_of(1) as table:
+        ours = table.pairs[0][0].fileno()
+        table.watch(0)
+        table.sockets.add_writer(ours, lambda: table.told.append("writable"))
+        assert table.turn() == ["writable", "end"]
+        table.sockets.remove_writer(ours)
+        assert table.turn() == []
+        table.pairs[0][1].send(b"x")
+        assert table.turn() == ["0", "end"]
+        table.sockets.remove_reader(ours)
+        table.pairs[0][1].send(b"x")
+        assert table.turn() == []
