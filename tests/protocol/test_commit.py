@@ -76,7 +76,7 @@ def request_bytes(version: int, epoch: int, texts: tuple[str, str, str | None], 
 )
 def test_what_kio_writes_is_understood(version: int, epoch: int, texts: Any, topics: Any) -> None:
     data = b"\x07" + request_bytes(version, epoch, texts, topics)
-    decoded = decode_offset_commit(version, memoryview(data), 1)
+    decoded, _ = decode_offset_commit(version, memoryview(data), 1)
     assert (decoded.group_id, decoded.epoch, decoded.member_id) == (texts[0], epoch, texts[1])
     assert decoded.instance_id == (texts[2] if version >= 7 else None)
     assert decoded.retention_ms == (77 if version < 5 else -1)
@@ -150,3 +150,33 @@ def test_the_usual_request_says_the_same_read_either_way(
     for each in (raw, mutated, raw + b"rest"):
         usual = decode_usual(version, each, 0)
         assert usual is None or usual == decode_any(version, memoryview(each), 0)
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+@settings(max_examples=150, deadline=None)
+@given(name=NAMES, parts=PARTS, others=PARTS, data=st.data())
+def test_the_form_of_one_commit_reads_the_next_as_if_there_were_none(
+    version: int, name: str, parts: Any, others: Any, data: st.DataObject
+) -> None:
+    plain = [part._replace(metadata="") for part in parts]
+    raw = request_bytes(version, 3, ("g", "m", None), [(name, plain)])
+    _, form = decode_offset_commit(version, memoryview(b"\x07" + raw), 1)
+    assert form is not None
+    following = request_bytes(version, 3, ("g", "m", None), [(name, others)])
+    for each in (raw, following, data.draw(mutations(raw)), raw + b"\x00", raw + bytes(18)):
+        read = form.parts_in(version, memoryview(b"\x07" + each), 1)
+        if read is not None:
+            wanted = decode_any(version, memoryview(each), 0)
+            assert wanted[:3] == (form.group_id, form.epoch, form.member_id)
+            assert wanted.topics == [(form.topic, read)]
+            told = [(part.partition, 0) for part in read]
+            assert form.encode_well(42, read) == encode_offset_commit(version, 42, [(form.topic, told)])
+    assert form.parts_in(version, memoryview(raw), 0) == plain
+    assert form.parts_in(8 if version != 8 else 9, memoryview(raw), 0) is None
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_what_has_bytes_behind_its_end_has_no_form(version: int) -> None:
+    raw = request_bytes(version, 3, ("g", "m", None), [("t", [OffsetCommitPart(0, 0, 0, "")])])
+    for rest in (b"\x00", bytes(18), b"rest"):
+        assert decode_offset_commit(version, memoryview(raw + rest), 0)[1] is None

@@ -20,7 +20,7 @@ from tidelog.handlers.groups import commit_deadline, coordinate
 from tidelog.handlers.names import unknown_error
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
 from tidelog.handlers.uuids import ZERO, to_bytes, to_uuid
-from tidelog.protocol.commit import OffsetCommitPart, decode_offset_commit, encode_offset_commit
+from tidelog.protocol.commit import CommitForm, OffsetCommitPart, decode_offset_commit, encode_offset_commit
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode
 
@@ -60,10 +60,16 @@ def handle_offset_commit(broker: Broker, request: Request) -> Result:
     *Versions*: to 4 it may say how long to keep them; 6 adds leader epochs; 7 static members; 9 the consumer
     protocol; 10 names topics by id.
     """
-    image, version = broker.image, request.version
-    group_id, epoch, member_id, instance_id, retention_ms, topics = decode_offset_commit(
-        version, request.data, request.position
-    )
+    image, version, connection = broker.image, request.version, request.connection
+    form, instance_id, retention_ms = connection.commit_form, None, -1
+    parts = form.parts_in(version, request.data, request.position) if form is not None else None
+    topics: list[tuple[str | bytes, list[OffsetCommitPart]]]
+    if form is not None and parts is not None:
+        group_id, epoch, member_id, topics = form.group_id, form.epoch, form.member_id, [(form.topic, parts)]
+    else:
+        decoded, form = decode_offset_commit(version, request.data, request.position)
+        group_id, epoch, member_id, instance_id, retention_ms, topics = decoded
+        connection.commit_form = form
     counts: list[int] = []
     commits: list[Commit] = []
     for topic, parts in topics:
@@ -73,7 +79,7 @@ def handle_offset_commit(broker: Broker, request: Request) -> Result:
         if known is not None:
             name, topic_id = known.name, known.topic_id
             commits += [Commit(name, *part, topic_id) for part in parts if 0 <= part[0] < count]
-    waiting = _WaitingCommit(broker, request, topics, counts)
+    waiting = _WaitingCommit(broker, request, topics, counts, form)
     if not commits:
         return waiting.encode([])
     if len(commits) > COMMITS_MAX:
@@ -90,7 +96,7 @@ def handle_offset_commit(broker: Broker, request: Request) -> Result:
 class _WaitingCommit(Parked):
     """An OffsetCommit request that is answered when it is written."""
 
-    __slots__ = ("_broker", "_correlation_id", "_counts", "_topics", "_version")
+    __slots__ = ("_broker", "_correlation_id", "_counts", "_form", "_topics", "_version")
 
     def __init__(
         self,
@@ -98,6 +104,7 @@ class _WaitingCommit(Parked):
         request: Request,
         topics: list[tuple[str | bytes, list[OffsetCommitPart]]],
         counts: list[int],
+        form: CommitForm | None,
     ) -> None:
         super().__init__(commit_deadline(broker), [])
         self._broker = broker
@@ -105,6 +112,7 @@ class _WaitingCommit(Parked):
         self._correlation_id = request.correlation_id
         self._topics = topics
         self._counts = counts  # of partitions in each topic
+        self._form = form
 
     def give(self, codes: list[ErrorCode]) -> None:
         self._broker.waiting.finish(self, self.encode(codes))
@@ -122,6 +130,10 @@ class _WaitingCommit(Parked):
 
     def encode(self, codes: list[ErrorCode]) -> bytes:
         """With one code for each partition that there is."""
+        if self._form is not None and not any(codes):
+            parts = self._topics[0][1]
+            if len(codes) == len(parts):
+                return self._form.encode_well(self._correlation_id, parts)
         left = iter(codes)
         answer = []
         for (topic, parts), count in zip(self._topics, self._counts, strict=True):

@@ -50,6 +50,7 @@ _ID_SIZE = 16
 _SHORT = 0x7F  # what a varint of one byte can say
 _USUAL_PART = Struct(">iqiH")  # with what stands for no metadata and no tagged fields
 _NO_METADATA = (0x0100, 0x0000)
+_NO_TAGS = b"\x00\x00"  # neither of the topic nor of the request
 _FRAME_HEAD = Struct(">ii")
 _NO_EPOCH = -1
 
@@ -70,14 +71,63 @@ class OffsetCommitRequest(NamedTuple):
     topics: list[tuple[str | bytes, list[OffsetCommitPart]]]
 
 
-def decode_offset_commit(version: int, data: memoryview, position: int) -> OffsetCommitRequest:
-    usual = decode_usual(version, bytes(data), position) if version >= _FLEXIBLE else None
-    return usual or decode_any(version, data, position)
+class CommitForm(NamedTuple):
+    """What the commits of one client have in common: all but partitions, offsets and leader epochs. Whoever
+    has it decodes only those of the next one, and encodes only those of its answer."""
+
+    version: int
+    head: bytes  # from the group's id to the number of partitions
+    size: int  # of the whole request behind its header
+    group_id: str
+    epoch: int
+    member_id: str
+    topic: str | bytes
+    answer_head: bytes  # behind the correlation id, to the number of partitions
+
+    def parts_in(self, version: int, data: memoryview, position: int) -> list[OffsetCommitPart] | None:
+        """The partitions of a request of this form; None if it has another."""
+        if len(data) - position != self.size or version != self.version:
+            return None
+        body = bytes(data[position:])
+        if not body.startswith(self.head) or not body.endswith(_NO_TAGS):
+            return None
+        return _decode_usual_parts(body[len(self.head) : -len(_NO_TAGS)])
+
+    def encode_well(self, correlation_id: int, parts: Sequence[OffsetCommitPart]) -> bytes:
+        """The whole frame of the answer that all of them are committed."""
+        told = b"".join([_TAGGED_ERROR.pack(part[0], 0) for part in parts])
+        size = _EPOCH.size + len(self.answer_head) + len(told) + len(_NO_TAGS)
+        return b"".join((_FRAME_HEAD.pack(size, correlation_id), self.answer_head, told, _NO_TAGS))
+
+
+def decode_offset_commit(
+    version: int, data: memoryview, position: int
+) -> tuple[OffsetCommitRequest, CommitForm | None]:
+    """The request and, if it is a usual one of one topic, its form."""
+    body = bytes(data[position:])
+    usual = _decode_usual(version, body, 0) if version >= _FLEXIBLE else None
+    if usual is None:
+        return decode_any(version, data, position), None
+    request, end = usual
+    if len(request.topics) != 1 or end != len(body):
+        return request, None
+    ((topic, parts),) = request.topics
+    head = body[: end - len(_NO_TAGS) - len(parts) * _USUAL_PART.size]
+    answer = encode_offset_commit(version, 0, [(topic, ())])
+    answer_head = answer[_FRAME_HEAD.size : -len(_NO_TAGS) - 1] + head[-1:]
+    member = request.group_id, request.epoch, request.member_id
+    return request, CommitForm(version, head, end, *member, topic, answer_head)
 
 
 def decode_usual(version: int, data: bytes, position: int) -> OffsetCommitRequest | None:
     """What nearly all clients send: short names, dynamic members, no metadata, nothing tagged; five times as
     fast as `decode_any`, which None leaves it to."""
+    usual = _decode_usual(version, data, position)
+    return usual[0] if usual is not None else None
+
+
+def _decode_usual(version: int, data: bytes, position: int) -> tuple[OffsetCommitRequest, int] | None:
+    """Also where it ends."""
     try:
         member = position + data[position] + _EPOCH.size
         instance = member + data[member]
@@ -106,7 +156,7 @@ def decode_usual(version: int, data: bytes, position: int) -> OffsetCommitReques
             return None
         group_id = data[position + 1 : position + data[position]].decode()
         member_id = data[member + 1 : instance].decode()
-        return OffsetCommitRequest(group_id, epoch, member_id, None, -1, topics)
+        return OffsetCommitRequest(group_id, epoch, member_id, None, -1, topics), at + 1
     except (IndexError, StructError, UnicodeDecodeError, MalformedRequest):
         return None
 

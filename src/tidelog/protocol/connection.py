@@ -16,6 +16,7 @@ from struct import Struct
 from tidelog.base.files import FileSlice
 from tidelog.base.forms import PLAINTEXT
 from tidelog.base.limits import FRAME_GROWTH_SIZE
+from tidelog.protocol.commit import CommitForm
 from tidelog.protocol.errors import MalformedRequest
 
 Piece = bytes | bytearray | FileSlice
@@ -42,6 +43,7 @@ class Connection:
         "_partial",
         "_partial_size",
         "_slots",
+        "commit_form",
         "held_size",
         "listener",
         "output",
@@ -54,6 +56,7 @@ class Connection:
     ) -> None:
         self.peer = peer  # the client's address and port
         self.listener = listener  # the name of the one that it came in by
+        self.commit_form: CommitForm | None = None  # of the last OffsetCommit request
         self.software = ("unknown", "unknown")  # its name and version, as it says by ApiVersions
         self._frame_size_max = frame_size_max
         self._partial: bytearray | None = None
