@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import make_acl, make_digest_acl
 
 from tests.server.stores.contract.client import Client
 from tests.server.stores.relay import Relay
 from tidelog.base.config import BrokerSettings
 from tidelog.base.setting import InvalidSetting
 from tidelog.cli.zookeeper_process import ZooKeeperProcess, free_port
-from tidelog.cluster.image import BROKERS, CHANGES, CONTROLLER, TOPICS
+from tidelog.cluster.image import BROKERS, CHANGES, CONTROLLER, FOLDERS, TOPICS
 from tidelog.cluster.store import (
     Changed,
     Create,
@@ -38,6 +40,7 @@ from tidelog.cluster.store import (
 from tidelog.server.locks import StartFailed
 from tidelog.server.stores.connect import RETRIES, connect
 from tidelog.server.stores.zookeeper import MULTI_SIZE_MAX, ZooKeeperStore
+from tidelog.testing.process import BrokerDidNotStart, BrokerProcess
 
 LOOK_SECONDS = 0.02
 READINGS = 200
@@ -304,6 +307,12 @@ def test_permissions_need_a_name_that_has_them() -> None:
         join("127.0.0.1:1", zookeeper_set_acl="true")
 
 
+def enter(address: str, passwords: list[tuple[str, str]]) -> ZooKeeperClient:
+    """As a broker would that did not ask whether it may."""
+    kazoo = KazooClient(address, auth_data=passwords, connection_retry=RETRIES)
+    return Client(lambda notify: ZooKeeperStore(kazoo, notify))
+
+
 def test_what_was_made_with_permissions_nobody_else_can_read_or_change(
     zookeeper: ZooKeeperProcess, folder: str
 ) -> None:
@@ -311,7 +320,8 @@ def test_what_was_made_with_permissions_nobody_else_can_read_or_change(
     name = {"zookeeper_username": "broker", "zookeeper_set_acl": "true"}
     owner = join(address, zookeeper_password="secret", **name)
     assert owner.change(Create(A, b"1")) == Done()
-    for stranger in (join(address), join(address, zookeeper_password="wrong", **name)):
+    for passwords in ([], [("digest", "broker:wrong")]):
+        stranger = enter(address, passwords)
         for action in (Multi((Write(A, b"2"),)), Multi((Create(B, b""),)), ReadTree(TOPICS)):
             outcome = stranger.ask(action)
             assert isinstance(outcome, Refused | Unknown) and "NoAuthError" in outcome.reason
@@ -321,3 +331,61 @@ def test_what_was_made_with_permissions_nobody_else_can_read_or_change(
     assert friend.change(Write(A, b"2", 0)) == Done()
     owner.store.close()
     friend.store.close()
+
+
+STRANGERS = [
+    ({}, r"by anybody \(no zookeeper.username is set\); set zookeeper.username and zookeeper.password to"),
+    ({"zookeeper_username": "broker", "zookeeper_password": "wrong"}, "by zookeeper.username=broker; set"),
+    ({"zookeeper_username": "other", "zookeeper_password": "secret"}, "by zookeeper.username=other; set"),
+]
+
+
+@pytest.mark.parametrize("permissions", ["of its owner alone", "for all to read"])
+@pytest.mark.parametrize(("who", "line"), STRANGERS, ids=range(len(STRANGERS)))
+def test_a_start_under_a_wrong_name_or_password_ends_and_names_the_settings(
+    zookeeper: ZooKeeperProcess, folder: str, who: dict[str, str], line: str, permissions: str
+) -> None:
+    address = zookeeper.connect + folder
+    name = {"zookeeper_username": "broker", "zookeeper_set_acl": "true"}
+    owner = join(address, zookeeper_password="secret", **name)
+    owner.store.close()
+    if permissions == "for all to read":
+        let_all_read(address)
+    with pytest.raises(StartFailed, match=f"zookeeper.connect={address}: .* {line}"):
+        join(address, **who)
+    join(address, zookeeper_password="secret", **name).store.close()
+
+
+def let_all_read(address: str) -> None:
+    kazoo = KazooClient(address, auth_data=[("digest", "broker:secret")])
+    kazoo.start()
+    for path in ("/", *FOLDERS):
+        owner = make_digest_acl("broker", "secret", all=True)
+        kazoo.set_acls(path, [owner, make_acl("world", "anyone", read=True)])
+    kazoo.stop()
+    kazoo.close()
+
+
+def test_what_tries_permissions_leaves_nothing(other: ZooKeeperClient) -> None:
+    assert other.tree() == {}
+    assert other.store.is_allowed()
+    assert other.tree() == {}
+
+
+def test_a_broker_with_a_wrong_password_says_so_and_exits_2(
+    zookeeper: ZooKeeperProcess, folder: str, tmp_path: Path
+) -> None:
+    address = zookeeper.connect + folder
+    name = {"zookeeper_username": "broker", "zookeeper_set_acl": "true"}
+    join(address, zookeeper_password="secret", **name).store.close()
+    properties = {
+        "zookeeper.connect": address,
+        "zookeeper.username": "broker",
+        "zookeeper.password": "swordfish",
+        "zookeeper.set.acl": "true",
+    }
+    with pytest.raises(
+        BrokerDidNotStart, match=r"(?s)exit code 2: .*by zookeeper\.username=broker; set"
+    ) as ended:
+        BrokerProcess(tmp_path, properties).start()
+    assert "swordfish" not in str(ended.value)

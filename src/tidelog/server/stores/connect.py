@@ -39,10 +39,22 @@ async def connect(settings: BrokerSettings, notify: Callable[[], object]) -> Zoo
                     "start ZooKeeper (tidelog zookeeper), or correct the addresses"
                 )
             await asyncio.sleep(POLL_SECONDS)
+        if not await asyncio.get_running_loop().run_in_executor(None, store.is_allowed):
+            raise StartFailed(_forbidden(settings))
     except BaseException:
         store.close()
         raise
     return store
+
+
+def _forbidden(settings: BrokerSettings) -> str:
+    """Waiting does not help: somebody has to say who this broker is."""
+    username = settings.text("zookeeper.username")
+    who = f"zookeeper.username={username}" if username else "anybody (no zookeeper.username is set)"
+    return (
+        f"{CONNECT}={settings.text(CONNECT)}: what is there may not be read or changed by {who}; set "
+        "zookeeper.username and zookeeper.password to those that it was made with, or use another folder"
+    )
 
 
 def _client(settings: BrokerSettings) -> Any:

@@ -30,6 +30,7 @@ from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NoNodeError,
     OperationTimeoutError,
     RolledBackError,
@@ -39,7 +40,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import Callback, KazooState
 
-from tidelog.cluster.image import FOLDERS, ROOTS
+from tidelog.cluster.image import FOLDERS, NAMES, ROOTS
 from tidelog.cluster.store import (
     Action,
     Changed,
@@ -68,6 +69,7 @@ LOOK_SECONDS = 0.1
 READ_TOGETHER = 1_000
 MULTI_SIZE_MAX = 900_000  # bytes: ZooKeeper drops a connection that sends more than its jute.maxbuffer
 _OPERATION_OVERHEAD = 100
+_TRIED = f"{NAMES}/~"  # which is the name of no topic
 _CUT_OFF = (
     ConnectionClosedError,
     ConnectionLoss,
@@ -110,6 +112,22 @@ class ZooKeeperStore:
     @property
     def is_connected(self) -> bool:
         return bool(self._client.connected)
+
+    def is_allowed(self) -> bool:
+        """Whether ZooKeeper lets this broker read and change what is there, or has not said. Asked before
+        anything else; it may take a while."""
+        trial = self._client.transaction()
+        trial.create(_TRIED)
+        trial.delete(_TRIED)
+        try:
+            self._prepare()
+            self._get(FOLDERS)
+            results = self._wait(trial.commit_async())
+        except NoAuthError:
+            return False
+        except (KazooException, KazooTimeoutError):
+            return True
+        return not any(isinstance(result, NoAuthError) for result in results)
 
     def submit(self, request: StoreRequest | Watch) -> None:
         with self._lock:
