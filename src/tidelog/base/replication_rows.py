@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.base.setting import Change, Kind, Setting
+from tidelog.base.setting import INT64_MAX, Change, Kind, Setting
 
 _I, _B, _S = Kind.INT, Kind.BOOLEAN, Kind.STRING
 
@@ -25,6 +25,20 @@ REPLICATION_ROWS = (
         _S,
         None,
         "Which replica a consumer reads from. A name that ends in RackAwareReplicaSelector: one in its rack.",
+    ),
+    *(
+        Setting(
+            f"{side}.replication.throttled.rate",
+            Kind.LONG,
+            INT64_MAX,
+            f"Bytes a second that {what}, of those that topics name as throttled.",
+            0,
+            change=Change.ANYWHERE,
+        )
+        for side, what in (
+            ("follower", "this broker takes for replicas that are not in sync"),
+            ("leader", "this broker gives to replicas that are not in sync"),
+        )
     ),
     Setting(
         "unclean.leader.election.enable",

@@ -48,13 +48,19 @@ TOPIC_FALLBACKS: dict[str, Fallbacks] = {
 }
 
 _TIERED = "Has no effect. There is no tiered storage."
-_THROTTLED = "Has no effect. A broker on its own replicates nothing."
+_THROTTLED = "Replicas, as partition:broker or *, that the rate of their {}s holds back while not in sync."
 
 # What a topic has and no broker.
 TOPIC_ROWS = (
     *(
-        Setting(name, Kind.LIST, (), _THROTTLED, read=read_replicas, has_effect=False)
-        for name in ("follower.replication.throttled.replicas", "leader.replication.throttled.replicas")
+        Setting(
+            f"{side}.replication.throttled.replicas",
+            Kind.LIST,
+            (),
+            _THROTTLED.format(side),
+            read=read_replicas,
+        )
+        for side in ("follower", "leader")
     ),
     Setting("remote.log.copy.disable", Kind.BOOLEAN, False, _TIERED, has_effect=False),
     Setting("remote.log.delete.on.disable", Kind.BOOLEAN, False, _TIERED, has_effect=False),

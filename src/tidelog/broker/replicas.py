@@ -29,6 +29,7 @@ from tidelog.replication.fetcher import Fetcher, FetchLimits, Received
 from tidelog.replication.follower import BeginAt, Cut, Take, Wait, next_step
 from tidelog.replication.leader import Leadership
 from tidelog.replication.partition import Partition, Role
+from tidelog.replication.throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, NO_LIMIT, Throttle, is_throttled
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -54,6 +55,7 @@ class Replicas:
         self._to_look: dict[Partition, None] = {}  # led, and its ISR may have to change
         self._admissions: dict[Partition, None] = {}  # led, and somebody can join now
         self._awaiting: dict[Partition, None] = {}  # led, and the high watermark waits for who will join
+        self._throttled: dict[Partition, None] = {}  # followed, and not asked for until the rate allows it
         self._cuts: dict[Partition, Cut | BeginAt] = {}  # followed, and about to be cut like that
         self._undecided: list[Asked] = []  # nobody knows yet what became of these
         settings = broker.settings
@@ -67,6 +69,8 @@ class Replicas:
             settings.number("replica.fetch.backoff.ms"),
             settings.number("replica.socket.timeout.ms"),
         )
+        self.given = Throttle()  # to followers that are throttled,
+        self.taken = Throttle()  # and as one
         self.change_count = 0  # of ISRs that were written
         self.cut_count = 0  # of logs that had something the leader did not
 
@@ -150,17 +154,45 @@ class Replicas:
         if fetcher is None:
             return
         cuts: list[tuple[Partition, Cut | BeginAt]] = []
+        rate = self._broker.settings.number(FOLLOWER_RATE)
+        throttled: list[Partition] = []
         for received in fetcher.on_answer(frame, self._broker.uptime_ms):
             step = next_step(received.partition.log, received.answer)
             if isinstance(step, Take):
                 self._take(fetcher, received)
+                if rate < NO_LIMIT and self._is_throttled(received.partition):
+                    self.taken.record(len(received.records), rate, self._broker.uptime_ms)
+                    throttled.append(received.partition)
             elif isinstance(step, Wait):
                 self._wait(fetcher, received.partition, step.error_code)
             else:
                 cuts.append((received.partition, step))
         if cuts:
             self._cut(fetcher, cuts)
+        for partition in throttled:
+            self._hold_throttled(fetcher, partition, rate)
         self.send(node_id)
+
+    def _is_throttled(self, partition: Partition) -> bool:
+        node_id = self._broker.node_id
+        return is_throttled(partition.log.settings, FOLLOWER_REPLICAS, partition.index, node_id)
+
+    def _hold_throttled(self, fetcher: Fetcher, partition: Partition, rate: int) -> None:
+        """Ask for no more until the rate allows it; in sync, a replica must not fall behind for that."""
+        is_over = self.taken.wait_ms(rate, self._broker.uptime_ms) > 0
+        if is_over and self._broker.node_id not in partition.in_sync_replicas and partition in fetcher:
+            fetcher.hold(partition, NO_LIMIT)
+            self._throttled[partition] = None
+
+    def _release_throttled(self) -> None:
+        rate = self._broker.settings.number(FOLLOWER_RATE)
+        if rate < NO_LIMIT and self.taken.wait_ms(rate, self._broker.uptime_ms) > 0:
+            return
+        throttled, self._throttled = self._throttled, {}
+        for partition in throttled:
+            fetcher = self._fetchers.get(partition.leader_id)
+            if fetcher is not None and partition in fetcher and not partition.is_caught_by_flush:
+                fetcher.release(partition)
 
     def on_closed(self, node_id: int) -> None:
         """The connection to a leader has ended; what was under way on it is lost."""
@@ -206,6 +238,9 @@ class Replicas:
         fetcher = self._fetchers.get(partition.leader_id)
         if fetcher is not None and partition in fetcher and not partition.is_caught_by_flush:
             fetcher.release(partition)
+            rate = self._broker.settings.number(FOLLOWER_RATE)
+            if rate < NO_LIMIT and self._is_throttled(partition):
+                self._hold_throttled(fetcher, partition, rate)
             self.send(partition.leader_id)
 
     def _wait(self, fetcher: Fetcher, partition: Partition, code: int) -> None:
@@ -338,6 +373,8 @@ class Replicas:
     def tick(self) -> None:
         if self._lag.is_over(self._broker.uptime_ms):
             self._look_at_all()
+        if self._throttled:
+            self._release_throttled()
         for node_id, fetcher in self._fetchers.items():
             if fetcher.is_overdue(self._broker.uptime_ms):
                 self._begin_anew(node_id)

@@ -4,7 +4,8 @@
 join the ISR. It gets what there is to the end of the log, or where its log and this one part (R8). Looked at
 is only what has moved since it was last told, and what the request names (`broker.sessions`). A high
 watermark that it was not told is an answer in itself, but ends no wait, unless consumers read from followers.
-Where the log begins now is told at once: somebody may wait for it.
+Where the log begins now is told at once: somebody may wait for it. While the throttle holds a follower back,
+it is told everything but records.
 
 A fetch without a session is answered at once, whatever it would wait for.
 """
@@ -22,6 +23,7 @@ from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, encode_fetch
 from tidelog.replication.partition import Partition
+from tidelog.replication.throttle import LEADER_RATE, LEADER_REPLICAS, NO_LIMIT, is_throttled
 
 _NOT_LEADER = int(ErrorCode.not_leader_or_follower)
 _STORAGE = int(ErrorCode.kafka_storage_error)
@@ -61,6 +63,7 @@ class ReplicaReading:
         "_found",
         "_is_full",
         "_is_news",
+        "_rate",
         "_session",
         "_size",
         "_version",
@@ -78,6 +81,8 @@ class ReplicaReading:
         self._found: list[tuple[tuple[TopicKey, int], Partition | None, FetchedPartition]] = []
         self._size = 0
         self._is_news = False  # something that is told at once
+        rate = broker.settings.number(LEADER_RATE)
+        self._rate = rate if rate < NO_LIMIT else None  # of what throttled replicas get
 
     def _partition(self, key: tuple[TopicKey, int]) -> Partition | None:
         topic, index = key
@@ -102,7 +107,8 @@ class ReplicaReading:
         for key in self._session.moved:
             partition = self._partition(key)
             known = self._session.partitions[key]
-            fetched = self._read_one(key, partition, known.request, left)
+            is_held = self._rate is not None and self._is_held(partition, self._rate)
+            fetched = self._read_one(key, partition, known.request, 0 if is_held else left, not is_held)
             if isinstance(fetched.records, FileSlice):
                 left -= fetched.records.size
                 self._size += fetched.records.size
@@ -111,8 +117,32 @@ class ReplicaReading:
                 self._is_news = True
             self._found.append((key, partition, fetched))
 
+    def _is_throttled(self, partition: Partition | None) -> bool:
+        if partition is None:
+            return False
+        return is_throttled(partition.log.settings, LEADER_REPLICAS, partition.index, self._broker.node_id)
+
+    def _is_held(self, partition: Partition | None, rate: int) -> bool:
+        """Whether the follower gets no records of this one for now."""
+        leadership = partition.leadership if partition is not None else None
+        if leadership is None or self._fetch.replica_id in leadership.facts.in_sync_replicas:
+            return False
+        broker = self._broker
+        return self._is_throttled(partition) and broker.replicas.given.wait_ms(rate, broker.uptime_ms) > 0
+
+    def _note_given(self, rate: int) -> None:
+        broker = self._broker
+        for _, partition, fetched in self._found:
+            if isinstance(fetched.records, FileSlice) and self._is_throttled(partition):
+                broker.replicas.given.record(fetched.records.size, rate, broker.uptime_ms)
+
     def _read_one(
-        self, key: tuple[TopicKey, int], partition: Partition | None, asked: FetchPartition, left: int
+        self,
+        key: tuple[TopicKey, int],
+        partition: Partition | None,
+        asked: FetchPartition,
+        left: int,
+        may_have_one: bool,
     ) -> FetchedPartition:
         if partition is None:
             return FetchedPartition(asked.index, missing_error(self._broker.image, *key))
@@ -125,7 +155,7 @@ class ReplicaReading:
                 max(min(asked.max_bytes, left), 0),
                 asked.current_leader_epoch,
                 asked.last_fetched_epoch,
-                self._size == 0,
+                self._size == 0 and may_have_one,
             )
         except OSError as failure:
             self._broker.fail_directory(partition.directory, failure)
@@ -163,6 +193,8 @@ class ReplicaReading:
 
     def encode(self) -> Answer:
         session = self._session
+        if self._rate is not None:
+            self._note_given(self._rate)
         topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
         for key, partition, fetched in self._found:
             known = session.partitions[key]
