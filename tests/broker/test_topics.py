@@ -126,12 +126,22 @@ def test_a_folder_of_no_topic_goes_in_a_cluster_and_stays_where_it_may_be_somebo
     written: Harness,
 ) -> None:
     written.broker.stop()
-    for name, content in (("gone-0", f"version: 0\ntopic_id: {'A' * 22}"), ("foreign-0", "")):
+    names = ["foreign-0", "gone-0", "t-0", "t-1", "t-7"]
+    for name, content in (("gone-0", f"version: 0\ntopic_id: {'A' * 22}"), ("foreign-0", ""), ("t-7", "")):
         (written.path / name).mkdir()
         (written.path / name / "partition.metadata").write_text(content)
     (written.path / "notes-1").write_text("a file")
     written.start()
-    assert folders(written) == ["foreign-0", "gone-0", "t-0", "t-1"]
+    assert folders(written) == names
     failures = written.broker.partitions.set_strays_aside(written.broker.image.topics_by_id, True)
     assert failures == []
-    assert folders(written) == ["foreign-0", f"gone-0.{bytes(16).hex()}-delete", "t-0", "t-1"]
+    names[1] += f".{bytes(16).hex()}-delete"
+    assert folders(written) == names
+
+
+def test_a_folder_that_lost_its_topic_s_id_goes_by_its_name(written: Harness) -> None:
+    written.broker.stop()
+    assign(written, 0, 2, 2, 3, is_seen=False)
+    (written.path / "t-0" / "partition.metadata").write_text("")
+    written.start()
+    assert [name.endswith("-delete") for name in folders(written)] == [True, False]

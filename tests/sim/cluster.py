@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from tests.sim.cluster_admin import Admin
 from tests.sim.cluster_checkers import (
@@ -26,6 +27,7 @@ from tests.sim.cluster_clients import Consumer, OffsetAsker, Producer, Spot, spl
 from tests.sim.cluster_clock import Clock, Violation
 from tests.sim.cluster_faults import FaultMaker
 from tests.sim.cluster_groups import OFFSETS_TOPIC, CommitsStay, Committer, OffsetReader
+from tests.sim.cluster_moves import Mover, ReplicasMoveUnderNewEpochs
 from tests.sim.cluster_network import Network
 from tests.sim.cluster_node import ClusterNode
 from tests.sim.cluster_plan import Plan, choose_plan, quiet
@@ -60,11 +62,13 @@ class World:
         self.replicas = ReplicasAgreeBelowHighWatermark()
         self.commits = CommitsStay()
         self.lost = WhoIsLost(self.committed)
-        for checker in (self.single, self.eligible, self.epochs, self.lost):
+        moves = ReplicasMoveUnderNewEpochs()
+        for checker in (self.single, self.eligible, self.epochs, self.lost, moves):
             self.committed.observers.append(checker.on_commit)
         self.committed.observers.append(self._note_commit)
         self.nodes = {node_id: self._make_node(node_id) for node_id in range(1, self.plan.broker_count + 1)}
         self.admin = Admin(self)
+        self.mover = Mover(self, seed)
         self.faults = FaultMaker(self)
         self.spots: list[Spot] = []
         self.producers: list[Producer] = []
@@ -167,6 +171,7 @@ class World:
         self.store.faults = self.plan.store
         self.network.faults.cut, self.network.faults.slow = self.plan.cut, self.plan.slow
         self.faults.begin()
+        self.mover.begin()
         self.run_until(self.clock.now_ms + self.plan.faults_ms)
 
     def heal(self) -> None:
@@ -198,6 +203,7 @@ class World:
         for producer in self.producers:
             producer.wants_more = False
         self._wait_until(self._is_quiet, lambda: "replicas do not get to the same end")
+        self.mover.check_folders()
         self.single.look(self)
         self.replicas.look(self)
 
@@ -228,6 +234,7 @@ class World:
                 facts["leader"] == NOBODY
                 or sorted(facts["isr"]) != sorted(facts["replicas"])
                 or facts["eligible"]
+                or "adding" in facts
             ):
                 return f"{path} is {facts}"
         for producer, count in zip(self.producers, counts, strict=True):
@@ -239,12 +246,10 @@ class World:
         if any(producer.values for producer in self.producers):
             return False
         for spot in self.spots:
-            ends = set()
-            for node in self.nodes.values():
-                partition = self.find(node, spot)
-                if partition is not None:
-                    ends |= {partition.log.end_offset, partition.high_watermark}
-            if len(ends) != 1:
+            found = {node_id: self.find(node, spot) for node_id, node in self.nodes.items()}
+            here = {node_id: each for node_id, each in found.items() if each is not None}
+            ends = {end for each in here.values() for end in (each.log.end_offset, each.high_watermark)}
+            if len(ends) != 1 or sorted(here) != sorted(self.facts(spot)["replicas"]):
                 return False
         return True
 
@@ -271,10 +276,10 @@ class World:
     def serving(self) -> list[ClusterNode]:
         return [node for node in self.nodes.values() if node.broker is not None and node.broker.is_serving]
 
-    def facts(self, spot: Spot) -> dict[str, int]:
+    def facts(self, spot: Spot) -> dict[str, Any]:
         data = self.committed.at(f"{TOPICS}/{spot.topic_id.hex()}/{spot.partition}")
         assert data is not None
-        found: dict[str, int] = json.loads(data)
+        found: dict[str, Any] = json.loads(data)
         return found
 
     def find(self, node: ClusterNode, spot: Spot) -> Partition | None:
@@ -315,6 +320,7 @@ class World:
             self.clock.counts["cuts"] += node.broker.replicas.cut_count
             self.clock.counts["ISR changes"] += node.broker.replicas.change_count
             self.clock.counts["elections"] += node.broker.control.election_count
+            self.clock.counts["replicas moved"] += node.broker.control.move_count
 
     def on_failed(self, node: ClusterNode) -> None:
         """No directory is left to a broker: it ends."""

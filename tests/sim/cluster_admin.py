@@ -92,9 +92,11 @@ class Admin:
         )
 
     def set_minimum(self) -> None:
-        """Never below what the bound on losses was planned with."""
+        """Never below what the bound on losses was planned with, nor above how few replicas there may be."""
         plan = self._random.choice(self._world.plan.topics)
-        value = self._random.randint(plan.min_insync, plan.replica_count)
+        value, moved = self._random.randint(plan.min_insync, plan.replica_count), self._world.mover
+        value = min(value, moved.least_sizes[plan.name])
+        moved.highest_minima[plan.name] = max(value, moved.highest_minima[plan.name])
         part = parts(INCREMENTAL_ALTER_CONFIGS, ALTER_VERSION)
         config = part.AlterableConfig(name="min.insync.replicas", config_operation=SET, value=str(value))
         resource = part.AlterConfigsResource(resource_type=TOPIC, resource_name=plan.name, configs=(config,))

@@ -13,6 +13,7 @@ from tests.sim.cluster_clients import Producer, Spot, values_of
 from tests.sim.cluster_clock import Violation
 from tests.sim.cluster_tree import Commit, Committed
 from tidelog.cluster.image import BROKER_EPOCHS, CONTROLLER, CONTROLLER_EPOCH, NAMES, NOBODY, TOPICS
+from tidelog.log.log import Log
 from tidelog.protocol.batch import read_header
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.partition import Partition, Role
@@ -93,7 +94,9 @@ class LeaderWasEligible:
         topic = json.loads(commit.at(path.rpartition("/")[0]) or b'{"config": {}}')
         if self._is_all_flushed or topic["config"].get("flush.messages") == "1":
             return old["leader"] == NOBODY or bool(old["isr"])
-        return len(old["replicas"]) == 1
+        before = [node_id for node_id in old["replicas"] if node_id not in old.get("adding", ())]
+        is_alone = len(before) == 1 and old["isr"] == before and not old["eligible"]
+        return len(old["replicas"]) == 1 or is_alone
 
 
 class ControllerEpochMonotonic:
@@ -228,7 +231,8 @@ class ReplicasAgreeBelowHighWatermark:
 
     def __init__(self) -> None:
         self._bytes: dict[tuple[bytes, int], bytearray] = {}  # all that anybody had below its high watermark
-        self._checked: dict[tuple[int, int, bytes, int], tuple[int, int]] = {}  # by node, life, partition
+        # By node, life and partition; one that was moved away and back has another log.
+        self._checked: dict[tuple[int, int, bytes, int], tuple[Log, int, int]] = {}
 
     def look(self, world: World) -> None:
         for node in world.nodes.values():
@@ -241,7 +245,9 @@ class ReplicasAgreeBelowHighWatermark:
     def _compare(self, node_id: int, life: int, partition: Partition) -> None:
         key, log, end = (partition.topic_id, partition.index), partition.log, partition.high_watermark
         known = self._bytes.setdefault(key, bytearray())
-        offset, position = self._checked.get((node_id, life, *key), (0, 0))
+        checked, offset, position = self._checked.get((node_id, life, *key), (log, 0, 0))
+        if checked is not log:
+            offset = position = 0
         name = f"{partition.topic}-{partition.index}"
         if offset > log.end_offset:
             raise Violation(f"{node_id} has cut {name} to {log.end_offset}, its high watermark was {offset}")
@@ -256,7 +262,7 @@ class ReplicasAgreeBelowHighWatermark:
             known += data[len(common) :]
             position += len(data)
             offset = _end_of(data)
-        self._checked[node_id, life, *key] = (offset, position)
+        self._checked[node_id, life, *key] = (log, offset, position)
 
 
 def _end_of(data: bytes) -> int:
@@ -289,6 +295,8 @@ class WhoIsLost:
                 fields = json.loads(data)
                 for node_id in [n for n, epoch in lost.items() if _is_back(fields, n, epoch)]:
                     del lost[node_id]
+                for node_id in [n for n in lost if n not in fields["replicas"]]:
+                    del lost[node_id]  # it was moved away: nobody counts on it
 
     def _note_new(self, path: str, fields: dict[str, Any]) -> None:
         """A partition was given to brokers that nobody knew yet were gone."""

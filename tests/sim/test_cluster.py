@@ -45,6 +45,9 @@ EXERCISED = (
     "commit: none",
     "commit: not_coordinator",
     "offsets: none",
+    "move: none",
+    "cancel: none",
+    "replicas moved",
 )
 
 

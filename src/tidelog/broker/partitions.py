@@ -311,33 +311,41 @@ class Partitions:
 
     def set_strays_aside(self, topics: Mapping[bytes, TopicFacts], is_all: bool) -> list[DirectoryFailed]:
         """Rename folders of partitions that belong to other brokers now or, if `is_all`, to topics that are
-        gone. One that does not say whose it is stays."""
+        gone. One that does not say whose it is goes by its name, and stays if there is no such topic."""
         by_id = {encode_id(topic_id): topic for topic_id, topic in topics.items()}
+        by_name = {topic.name: topic for topic in topics.values()}
         failures: list[DirectoryFailed] = []
         for home in self.directories:
             try:
                 if home.failure is None:
-                    self._set_strays_aside(home, by_id, is_all)
+                    self._set_strays_aside(home, by_id, by_name, is_all)
             except DirectoryFailed as failed:
                 failures.append(failed)
             except OSError as error:
                 failures.append(DirectoryFailed(home, error))
         return failures
 
-    def _set_strays_aside(self, home: LogDirectory, by_id: Mapping[str, TopicFacts], is_all: bool) -> None:
+    def _set_strays_aside(
+        self,
+        home: LogDirectory,
+        by_id: Mapping[str, TopicFacts],
+        by_name: Mapping[str, TopicFacts],
+        is_all: bool,
+    ) -> None:
         known = {folder_name(each.topic, each.index) for each in self.in_directory(home)}
         known |= {*home.directory.sizes()}  # files are nobody's logs
         for name in home.directory.names():
             topic_name, _, number = name.rpartition("-")
             if not topic_name or not number.isdecimal() or name in known:
                 continue
-            topic_id = read_topic_id(home.directory.folder(name))
-            topic, index = by_id.get(topic_id or ""), int(number)
+            topic_id, index = read_topic_id(home.directory.folder(name)), int(number)
+            topic = by_id.get(topic_id) if topic_id is not None else by_name.get(topic_name)
             facts = topic.partitions.get(index) if topic is not None else None
             is_moved = facts is not None and self._node_id not in facts.replicas
-            if topic_id is not None and (is_moved or (is_all and topic is None)):
+            if is_moved or (is_all and topic is None and topic_id is not None):
+                unique = topic.topic_id if topic is not None else decode_id(topic_id or "")
                 self._events.append(info("stray log removed", log=name))
-                self._set_aside(home, name, topic_name, index, decode_id(topic_id))
+                self._set_aside(home, name, topic_name, index, unique)
 
     def unknown_names(self) -> list[str]:
         """Topics of which a checkpoint tells something that is not open here."""
