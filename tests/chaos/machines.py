@@ -38,6 +38,7 @@ CLIENTS, PEERS = "CLIENTS", "PEERS"
 """The listeners of a broker."""
 SESSION_MS = 4_000
 ASK_S = 2.0
+WHOLE_S = 90.0
 DISKS = (1, 2)
 """The brokers whose disk can be full."""
 OFFSETS_PARTITIONS = 6
@@ -176,6 +177,10 @@ class Machines:
             return True
 
         await_that(is_created, f"{topic} cannot be created", TIMEOUT_S)
+
+    def await_whole(self, timeout_s: float = WHOLE_S) -> float:
+        """Until all brokers are there and everything is in sync; how many seconds it took."""
+        return self.truth.await_whole(set(self.brokers), timeout_s)
 
     # What is done to brokers.
 

@@ -94,7 +94,10 @@ class Nemesis:
         return self._bag.pop()
 
     def _await_whole(self) -> None:
-        self.story.tell(f"whole after {self._machines.truth.await_whole():.1f} s")
+        """And until records have gone everywhere since, so that brokers know it as well as ZooKeeper."""
+        whole_s = self._machines.await_whole()
+        passed_s = self._clients.await_passed(self._clients.mark())
+        self.story.tell(f"whole after {whole_s:.1f} s and {passed_s:.1f} s")
 
     def _see_progress(self, faults: list[Fault], progress: Progress, lasts_s: float) -> None:
         """At its beginning, and once more at its end: by then others may have been elected."""

@@ -53,7 +53,7 @@ def torment(machines: Machines, clients: Clients, seed: int) -> None:
         begun = time.monotonic()
         while not is_over(time.monotonic() - begun, nemesis.tally.total()):
             nemesis.strike()
-        machines.truth.await_whole()
+        machines.await_whole()
         clients.finish()
         found = clients.judge()
         assert not any(found.values()), clients.witness.examples

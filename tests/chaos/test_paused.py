@@ -71,7 +71,7 @@ def wake(machines: Machines, node_id: int) -> None:
     """Until it is one of them again, under a new epoch."""
     machines.brokers[node_id].resume()
     await_that(lambda: node_id in machines.truth.brokers(), f"{node_id} does not come back", WAIT_S)
-    machines.truth.await_whole(WAIT_S)
+    machines.await_whole(WAIT_S)
 
 
 def leaders(machines: Machines) -> list[tuple[str, int, int, int]]:

@@ -65,7 +65,7 @@ def restart_all(machines: Machines, clients: Clients) -> int:
         assert broker.stop() == 0
         clients.await_passed(mark)
         machines.start([node_id])
-        machines.truth.await_whole()
+        machines.await_whole()
         assert clients.failures == []
     return len(machines.brokers)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
@@ -92,13 +92,15 @@ class Truth:
                 found.append(_led(topic["name"], index, fields, version))
         return found
 
-    def await_whole(self, timeout_s: float = 90) -> float:
-        """Until every replica of everything is in sync; how many seconds it took."""
+    def await_whole(self, brokers: Set[int], timeout_s: float = 90) -> float:
+        """Until these are there, one is the controller, and every replica of everything is in sync; how many
+        seconds it took."""
         seen: list[Led] = []
 
         def is_whole() -> bool:
             seen[:] = self.partitions()
-            return bool(seen) and all(each.is_whole for each in seen)
+            is_led = bool(seen) and all(each.is_whole for each in seen)
+            return is_led and self.brokers() == brokers and self.node("/controller") is not None
 
         def complaint() -> str:
             return f"not in sync: {[each for each in seen if not each.is_whole]}; there: {self.brokers()}"
