@@ -10,6 +10,7 @@ of one kind of line at most `LINES_PER_WINDOW` are written in `WINDOW_MS`, and t
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -133,6 +134,10 @@ def start_events(
     idle = settings.idle()
     if idle:
         yield info("settings without effect", names=idle)
+
+
+def trace_of(bug: Exception) -> str:
+    return "".join(traceback.format_exception(bug)).strip()
 
 
 def settings_told(settings: BrokerSettings) -> dict[str, Particular]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-import traceback
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -49,7 +48,7 @@ from tidelog.server.pages import PageProbe
 from tidelog.server.peers import Peers
 from tidelog.server.probe import Probe
 from tidelog.server.process import descriptor_share, read_boot_id
-from tidelog.server.report import Report, start_events
+from tidelog.server.report import Report, start_events, trace_of
 from tidelog.server.sockets import Sockets
 from tidelog.server.stores.connect import CONNECT, connect
 from tidelog.server.stores.embedded import EmbeddedStore
@@ -316,7 +315,7 @@ class Server:
             transport.close(str(problem))
         except Exception as bug:
             transport.close("a request could not be served")
-            self.report.tell(error("request failed", peer=transport.peer, traceback=_trace(bug)))
+            self.report.tell(error("request failed", peer=transport.peer, traceback=trace_of(bug)))
         else:
             transport.flush()
         if before_ns - begun_ns >= SLOW_NS:
@@ -359,7 +358,7 @@ class Server:
         try:
             self.broker.on_peer_frame(node_id, lane, frame)
         except Exception as bug:
-            self.report.tell(error("answer of a peer not taken", peer=node_id, traceback=_trace(bug)))
+            self.report.tell(error("answer of a peer not taken", peer=node_id, traceback=trace_of(bug)))
         self.settle()
 
     def on_peer_closed(self, node_id: int, lane: int) -> None:
@@ -450,7 +449,7 @@ class Server:
         except (StoreFailed, ForeignDirectory, InvalidSetting, OSError) as problem:
             self._on_bad_reply(str(problem))
         except Exception as bug:
-            self._on_bad_reply(_trace(bug))
+            self._on_bad_reply(trace_of(bug))
         if self.broker.is_serving and not self._serving.done():
             self._serving.set_result(None)
 
@@ -495,7 +494,3 @@ class Server:
             is_waiting = transport.connection.waiting_count > 0
             if not is_waiting and now_ms - transport.last_active_ms > self._idle_ms:
                 transport.close()
-
-
-def _trace(bug: Exception) -> str:
-    return "".join(traceback.format_exception(bug)).strip()
