@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
 
 FORWARD_WAIT_MS = 30_000
+CONTROLLER_WAIT_MS = 1_000  # for the controller itself to say that a client's time is over
 _NUMBER_MAX = 2**31 - 1
 OnAnswer = Callable[[memoryview | None], None]
 
@@ -47,25 +48,32 @@ class Forwarding:
         self._topic_waiters: dict[str, list[tuple[Callable[[], None], int]]] = {}
 
     def forward(
-        self, frame: memoryview, correlation_id: int, refuse: Callable[[], Answer | None]
+        self,
+        frame: memoryview,
+        correlation_id: int,
+        refuse: Callable[[], Answer | None],
+        timeout_ms: int | None = None,
     ) -> Forwarded:
-        """Hand a client's frame on to the controller."""
-        broker = self._broker
-        parked = Forwarded(broker.uptime_ms + FORWARD_WAIT_MS, refuse)
+        """Hand a client's frame on to the controller, and wait for as long as the client does, if it says."""
+        broker, wait_ms = self._broker, FORWARD_WAIT_MS
+        if timeout_ms is not None:
+            wait_ms = min(timeout_ms + CONTROLLER_WAIT_MS, FORWARD_WAIT_MS)
+        parked = Forwarded(broker.uptime_ms + wait_ms, refuse)
 
         def on_answer(answer: memoryview | None) -> None:
             if answer is None:
-                broker.waiting.finish(parked, refuse())
+                if not parked.is_gone:
+                    broker.waiting.finish(parked, refuse())
                 return
             head = len(answer).to_bytes(4, "big") + correlation_id.to_bytes(4, "big")
             broker.waiting.finish(parked, head + bytes(answer[4:]))
 
-        self.send(bytes(frame), on_answer)
+        self.send(bytes(frame), on_answer, wait_ms)
         return parked
 
-    def send(self, frame: bytes, on_answer: OnAnswer) -> None:
+    def send(self, frame: bytes, on_answer: OnAnswer, wait_ms: int = FORWARD_WAIT_MS) -> None:
         """Send a frame (without its size) to the controller, now or when there is one."""
-        self._unsent.append((frame, on_answer, self._broker.uptime_ms + FORWARD_WAIT_MS))
+        self._unsent.append((frame, on_answer, self._broker.uptime_ms + wait_ms))
         self._send()
 
     def _send(self) -> None:

@@ -31,6 +31,7 @@ from tidelog.handlers.directories import handle_alter_replica_log_dirs, handle_d
 from tidelog.handlers.elections import handle_elect_leaders
 from tidelog.handlers.features import features_told, handle_update_features
 from tidelog.handlers.fetch import handle_fetch
+from tidelog.handlers.gathering import deadline_of
 from tidelog.handlers.group_admin import (
     handle_consumer_group_describe,
     handle_delete_groups,
@@ -226,12 +227,15 @@ def _forward(broker: Broker, api: Api, request: Request) -> Result:
 
     def refuse() -> Answer | None:
         answered = api.handler(broker, kept)
-        if isinstance(answered, Parked):
-            answered.is_gone = True
-            return answered.early
-        return answered
+        if not isinstance(answered, Parked):
+            return answered
+        if not answered.is_gone:  # this broker has become the controller, and the store has it now
+            answered.is_gone, answered.early = True, answered.finish_late()
+        return answered.early
 
-    return broker.forwarding.forward(frame, request.correlation_id, refuse)
+    timeout = getattr(kept.decode(), "timeout", None)
+    wait_ms = None if timeout is None else deadline_of(broker, timeout) - broker.uptime_ms
+    return broker.forwarding.forward(frame, request.correlation_id, refuse, wait_ms)
 
 
 def _read_header(frame: memoryview) -> tuple[int, int, int, int]:
