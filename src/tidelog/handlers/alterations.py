@@ -153,9 +153,15 @@ def _shape_problem(broker: Broker, request: Request, resource: Any) -> Problem |
     is_logger = kind == Resource.BROKER_LOGGER
     if kind not in ROWS and not (is_logger and request.api_key == INCREMENTAL_ALTER_CONFIGS):
         return Problem(ErrorCode.invalid_request, f"Unknown resource type {kind}")
-    if kind == Resource.BROKER and name:
+    if is_logger or (kind == Resource.BROKER and name and not _is_of_cluster(broker, name)):
         return node_problem(broker, name, "Node")
-    return node_problem(broker, name, "Node") if is_logger else None
+    return None
+
+
+def _is_of_cluster(broker: Broker, name: str) -> bool:
+    """Whether a broker is one that the controller changes settings for: requests are handed on to it."""
+    is_number = name.isascii() and name.isdigit() and len(name) <= 10
+    return broker.is_sharing and is_number and broker.image.is_known(int(name))
 
 
 class _Alteration:
@@ -197,7 +203,7 @@ class _Alteration:
             return self._decide_topic()
         name = self._name
         if self._kind == Resource.BROKER:
-            name = str(self._broker.node_id) if name else DEFAULT_BROKER
+            name = str(int(name)) if name else DEFAULT_BROKER
         kind = _KINDS[Resource(self._kind)]
         present = image.configs[kind].get(name, {})
         config = self._revise(to_be_kept(present))

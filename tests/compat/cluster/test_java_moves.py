@@ -1,0 +1,126 @@
+"""Kafka's own `kafka-reassign-partitions`, 4.3: plan, move with a throttle, look, call back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.compat.client import eventually
+from tests.compat.java.jvm import Jvm
+from tests.compat.java.shell import PACKAGE, Shell
+from tests.testing.watching import TIMEOUT_S, Watcher, watch
+from tidelog.testing import Cluster
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
+REASSIGN = f"{PACKAGE}.reassign.ReassignPartitionsCommand"
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+SLOW, SIZE = 20_000, 2_000_000  # bytes a second, and what there is to move: it does not end by itself
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(4) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def shell(jvm: Jvm, cluster: Cluster) -> Shell:
+    return Shell(jvm, cluster.bootstrap_servers)
+
+
+def filled(cluster: Cluster, topic: str, replicas: int = 2) -> Watcher:
+    watcher = watch(cluster)
+    watcher.create(topic, 1, replicas)
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    for _ in range(SIZE // 10_000):
+        producer.produce(topic, bytes(10_000), partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    return watcher
+
+
+def plan(path: Path, topic: str, *replicas: int) -> tuple[str, str]:
+    """The option that names a file with the move of a topic's one partition."""
+    moves = [{"topic": topic, "partition": 0, "replicas": list(replicas)}]
+    path.write_text(json.dumps({"version": 1, "partitions": moves}))
+    return "--reassignment-json-file", str(path)
+
+
+def elsewhere(watcher: Watcher, topic: str) -> tuple[int, ...]:
+    """The brokers that have none of it."""
+    return tuple(sorted({1, 2, 3, 4} - {*watcher.partitions(topic)[0].replicas}))
+
+
+def test_a_plan_is_proposed_carried_out_and_verified(cluster: Cluster, shell: Shell, tmp_path: Path) -> None:
+    watcher = filled(cluster, "planned")
+    target = elsewhere(watcher, "planned")
+    topics = tmp_path / "topics.json"
+    topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "planned"}]}))
+    told = shell.run(
+        REASSIGN,
+        "--generate",
+        "--topics-to-move-json-file",
+        str(topics),
+        "--broker-list",
+        ",".join(map(str, target)),
+    )
+    current, proposed = (json.loads(line)["partitions"] for line in told if line.startswith("{"))
+    assert tuple(current[0]["replicas"]) == watcher.partitions("planned")[0].replicas
+    assert tuple(sorted(proposed[0]["replicas"])) == target
+    file = plan(tmp_path / "plan.json", "planned", *proposed[0]["replicas"])
+    begun = "\n".join(shell.run(REASSIGN, "--execute", *file, "--throttle", "100000000"))
+    assert "Successfully started partition reassignment for planned-0" in begun
+
+    def is_complete() -> bool:
+        verified = "\n".join(shell.run(REASSIGN, "--verify", *file, "--preserve-throttles"))
+        return "Reassignment of partition planned-0 is completed." in verified
+
+    eventually(is_complete, "the partition has not moved")
+    seen = watcher.partitions("planned")[0]
+    assert seen.replicas == tuple(proposed[0]["replicas"]) and seen.in_sync_replicas == {*target}
+    assert "  leader.replication.throttled.rate=100000000 " in shell.configs("brokers", "--entity-name", "1")
+    assert "Clearing broker-level throttles" in "\n".join(shell.run(REASSIGN, "--verify", *file))
+    for broker in "1234":
+        assert not any(f"  {name}=1" in shell.configs("brokers", "--entity-name", broker) for name in RATES)
+    assert not any(f"  {name}=" in shell.configs("topics", "--entity-name", "planned") for name in REPLICAS)
+
+
+def test_a_move_under_a_throttle_is_listed_hurried_and_called_back(
+    cluster: Cluster, shell: Shell, tmp_path: Path
+) -> None:
+    watcher = filled(cluster, "slow")
+    before, target = watcher.partitions("slow")[0].replicas, elsewhere(watcher, "slow")
+    file = plan(tmp_path / "plan.json", "slow", *target)
+    assert "No partition reassignments found." in shell.run(REASSIGN, "--list")
+    shell.run(REASSIGN, "--execute", *file, "--throttle", str(SLOW))
+    (line,) = [line for line in shell.run(REASSIGN, "--list") if line.startswith("slow-0: ")]
+    assert f"adding: {','.join(map(str, target))}" in line
+    assert "is still in progress" in "\n".join(shell.run(REASSIGN, "--verify", *file))
+    assert "Cannot execute because there is an existing partition assignment" in shell.fail(
+        REASSIGN, "--execute", *file
+    )
+    cancelled = "\n".join(shell.run(REASSIGN, "--cancel", *file))
+    assert "Successfully cancelled partition reassignment for: slow-0" in cancelled
+    watcher.until(
+        lambda: sorted(watcher.partitions("slow")[0].replicas) == sorted(before), "it has not come back"
+    )
+    assert "No partition reassignments found." in shell.run(REASSIGN, "--list")
+    assert not any(f"  {name}={SLOW}" in shell.configs("brokers", "--entity-name", "1") for name in RATES)
+    shell.run(REASSIGN, "--execute", *file, "--throttle", str(SLOW))
+    assert "slow-0: " in "\n".join(shell.run(REASSIGN, "--list"))
+    shell.run(REASSIGN, "--execute", "--additional", *file, "--throttle", "100000000")
+    watcher.until(lambda: watcher.partitions("slow")[0].replicas == target, "it is not faster now")
+    shell.run(REASSIGN, "--verify", *file)
+
+
+def test_what_cannot_be_moved_is_told(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:
+    filled(cluster, "stays")
+    file = plan(tmp_path / "nowhere.json", "stays", 9)
+    assert "Unknown broker id 9" in shell.fail(REASSIGN, "--execute", *file)
+    nothing = plan(tmp_path / "nothing.json", "stays", 1, 2)
+    told = "\n".join(shell.run(REASSIGN, "--cancel", *nothing))
+    assert "None of the specified partition reassignments are active" in told
