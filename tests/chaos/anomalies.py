@@ -23,6 +23,7 @@ import threading
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 EXAMPLES_MAX = 5
 NOTHING = -1
@@ -31,10 +32,10 @@ UNKNOWN_OFFSET = -2
 
 
 class Row:
-    """Numbers by place, from 0 on; eight bytes each, because there are millions."""
+    """Numbers by place, from 0 on; eight bytes each, or one, because there are millions."""
 
-    def __init__(self) -> None:
-        self._cells = array("q")
+    def __init__(self, kind: Literal["q", "b"] = "q") -> None:
+        self._cells = array(kind)
 
     def __getitem__(self, place: int) -> int:
         return self._cells[place] if place < len(self._cells) else NOTHING
@@ -90,7 +91,7 @@ class LostWrite(Check):
     def __init__(self) -> None:
         super().__init__()
         self._acknowledged: dict[Stream, Row] = defaultdict(Row)  # number to offset
-        self._seen: dict[tuple[str, str, int], Row] = defaultdict(Row)  # of an audience: number to offset
+        self._seen: dict[tuple[str, str, int], Row] = defaultdict(lambda: Row("b"))  # of an audience
         self._highest: dict[Stream, int] = defaultdict(lambda: NOTHING)  # of an audience
 
     def on_acknowledged(self, writer: str, partition: int, number: int, offset: int) -> None:
@@ -98,7 +99,7 @@ class LostWrite(Check):
 
     def on_polled(self, reader: str, partition: int, offset: int, writer: str, number: int) -> None:
         audience = audience_of(reader)
-        self._seen[audience, writer, partition][number] = offset
+        self._seen[audience, writer, partition][number] = 1
         self._highest[audience, partition] = max(self._highest[audience, partition], offset)
 
     def on_ended(self, audiences: Sequence[str]) -> None:

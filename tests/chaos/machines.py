@@ -24,12 +24,12 @@ from confluent_kafka import KafkaError, KafkaException
 from tests.chaos.awaiting import await_that
 from tests.chaos.disk import SmallDisk
 from tests.chaos.network import Direction, Network
-from tests.chaos.ports import owner
+from tests.chaos.ports import owner, unused_port
 from tests.chaos.truth import Truth
 from tests.compat.groups.spec import BROKER_SETTINGS
 from tests.testing.watching import TIMEOUT_S, Watcher
 from tidelog.cli.cluster_start import CHROOT, production_profile
-from tidelog.cli.zookeeper_process import ZooKeeperProcess, ensemble, free_port
+from tidelog.cli.zookeeper_process import ZooKeeperProcess
 from tidelog.testing.process import BrokerProcess
 
 BROKERS, ZOOKEEPERS = 5, 3
@@ -127,12 +127,14 @@ class Machines:
         self._stack.__exit__(kind, error, trace)
 
     def _start_zookeepers(self, stack: ExitStack) -> None:
-        members = ensemble(self.directory, self._counts[1])
-        for number, member in enumerate(members, 1):
-            self.zookeepers[number] = member
-            stack.callback(member.kill)
-            member.spawn()
-        for member in members:
+        numbers = range(1, self._counts[1] + 1)
+        places = {number: f"127.0.0.1:{unused_port()}:{unused_port()}" for number in numbers}
+        for number in numbers:
+            folder, members = self.directory / f"zookeeper-{number}", places if len(places) > 1 else {}
+            self.zookeepers[number] = ZooKeeperProcess(folder, unused_port(), number, members)
+            stack.callback(self.zookeepers[number].kill)
+            self.zookeepers[number].spawn()
+        for member in self.zookeepers.values():
             member.wait_ready()
 
     def _make_broker(self, node_id: int, stack: ExitStack) -> BrokerProcess:
@@ -192,7 +194,7 @@ class Machines:
 
     def _start(self, node_id: int) -> None:
         broker, ways = self.brokers[node_id], self._ways[node_id]
-        ports = {name: free_port() for name in ways}  # others each time: the last ones may be taken by now
+        ports = {name: unused_port() for name in ways}  # others each time: the last ones may be taken by now
         for name, way in ways.items():
             self.network.lead(way, ports[name])
         broker.properties["listeners"] = _addresses(ports)

@@ -1,17 +1,32 @@
-"""Which process a connection on this machine belongs to, as Linux tells it.
+"""Ports of this machine: one that nobody has, and which process a connection belongs to, as Linux tells it.
 
-**Invariant:** only asks; a process that is gone has no connections.
+**Invariant:** a port that is given out is not among those that the system gives to outgoing connections, so
+that it is still free when a server that was killed comes back to it.
 """
 
 from __future__ import annotations
 
 import os
+import random
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+_GIVEN_OUT = range(12_000, 30_000)
 _CONNECTIONS = Path("/proc/net/tcp")
 _LOCAL, _REMOTE, _INODE = 1, 2, 9
+
+
+def unused_port() -> int:
+    """By chance, since others look for one at the same time."""
+    chance = random.SystemRandom()
+    while True:
+        port = chance.choice(_GIVEN_OUT)
+        with socket.socket() as found, suppress(OSError):
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def owner(near_port: int, far_port: int, processes: Mapping[str, int]) -> str | None:

@@ -33,7 +33,7 @@ SETTINGS = {"group.consumer.session.timeout.ms": "30000"}
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3_000)
+@pytest.mark.timeout(6_000 if is_soak() else 600)
 def test_restarting_every_broker_in_turn_costs_no_error_and_no_record(tmp_path: Path) -> None:
     outcome, restarts, found = "failed", 0, dict[str, int]()
     with Machines(tmp_path, settings=SETTINGS) as machines:
