@@ -40,7 +40,7 @@ from tests.wire.requests import fetch_values, metadata_values, produce_values
 from tidelog.handlers.table import APIS
 
 TOPIC = "t"
-DESCRIBE_CLIENT_QUOTAS = 48
+DESCRIBE_CLIENT_QUOTAS, UNREGISTER_BROKER = 48, 64
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
 ABOUT_PARTITIONS = (21, 34, 35, 37, 43, 45, 46)
 
@@ -176,6 +176,7 @@ _ONE_ACL: dict[str, Any] = {
     "permission_type": 3,
 }
 _SMALL: dict[int, dict[str, Any]] = {
+    UNREGISTER_BROKER: {"broker_id": 9},
     LIST_CONFIG_RESOURCES: {"resource_types": (2, 4, 16, 32)},
     GET_TELEMETRY: {"client_instance_id": UUID(int=2**99)},
     PUSH_TELEMETRY: {

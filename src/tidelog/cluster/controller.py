@@ -72,6 +72,15 @@ def decide_registration(image: Image, broker: BrokerFacts, is_trusted: bool) -> 
     ]
 
 
+def decide_unregistration(image: Image, node_id: int) -> list[Operation]:
+    """A broker that is gone is not expected back. What its epochs fence stays."""
+    last, path = image.broker_epochs[node_id], f"{BROKER_EPOCHS}/{node_id}"
+    fields = encode_fields(
+        epoch=last.epoch, trusted_since=last.trusted_since, directory=last.directory, is_retired=True
+    )
+    return [Write(path, fields, image.versions[path])]
+
+
 def _write_or_create(image: Image, path: str, data: bytes) -> Operation:
     version = image.versions.get(path)
     return Create(path, data) if version is None else Write(path, data, version)

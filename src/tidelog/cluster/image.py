@@ -8,6 +8,7 @@
 | `/controller-epoch`         | epoch; the node is never made anew                 | who becomes controller |
 | `/controller`               | id, epoch (ephemeral)                              | the same, in one multi |
 | `/brokers/epochs/<id>`      | epoch, trusted_since; never made anew              | that broker, at start  |
+|                             | is_retired: left out unless it was unregistered    | the controller         |
 | `/brokers/ids/<id>`         | epoch, host, port, rack, directory, is_stopping;   | that broker            |
 |                             | listeners: name to host and port (ephemeral)       |                        |
 | `/names/<name>`             | id of the topic that has the name now              | the controller         |
@@ -128,6 +129,7 @@ class BrokerEpoch(NamedTuple):
     epoch: int
     trusted_since: int
     directory: str = ""
+    is_retired: bool = False  # it is not meant to come back
 
 
 @dataclass(slots=True)
@@ -222,7 +224,8 @@ class Image:
 
     def is_known(self, node_id: int) -> bool:
         """Whether a broker belongs to the cluster, there or not."""
-        return node_id in self.broker_epochs
+        known = self.broker_epochs.get(node_id)
+        return known is not None and not known.is_retired
 
     def is_able(self, node_id: int) -> bool:
         """Whether a broker is there, and means to stay."""
@@ -287,7 +290,10 @@ class Image:
             self.controller_id, self.controller_own_epoch = fields["id"], fields["epoch"]
         elif path.startswith(BROKER_EPOCHS + "/"):
             self.broker_epochs[int(parts[3])] = BrokerEpoch(
-                fields["epoch"], fields["trusted_since"], fields.get("directory", "")
+                fields["epoch"],
+                fields["trusted_since"],
+                fields.get("directory", ""),
+                fields.get("is_retired", False),
             )
         elif path.startswith(BROKERS + "/"):
             self._set_broker(int(parts[3]), fields)

@@ -22,6 +22,7 @@ from tidelog.broker.waiting import Parked
 from tidelog.handlers.alterations import handle_alter_configs, handle_incremental_alter_configs, is_of_loggers
 from tidelog.handlers.cluster import handle_metadata
 from tidelog.handlers.configs import handle_describe_configs, handle_list_config_resources
+from tidelog.handlers.decommission import handle_unregister_broker
 from tidelog.handlers.describe import (
     handle_describe_cluster,
     handle_describe_producers,
@@ -80,7 +81,7 @@ API_VERSIONS = 18
 # Told to clients only while somebody wants their metrics: librdkafka says a line about it at every start.
 TELEMETRY_APIS = (71, 72)
 # What the controller decides: topics, elections, settings, moves, credentials, features.
-CONTROLLER_APIS = frozenset((19, 20, 33, 37, 43, 44, 45, 46, 51, 57))
+CONTROLLER_APIS = frozenset((19, 20, 33, 37, 43, 44, 45, 46, 51, 57, 64))
 ALTERATION_APIS = (33, 44)
 _ZERO = timedelta(0)
 
@@ -171,6 +172,7 @@ APIS = (
     Api(57, 0, 2, 0, handle_update_features),
     Api(60, 0, 2, 0, handle_describe_cluster),
     Api(61, 0, 0, 0, handle_describe_producers),
+    Api(64, 0, 0, 0, handle_unregister_broker),
     Api(68, 0, 1, 0, handle_consumer_group_heartbeat),
     Api(69, 0, 1, 0, handle_consumer_group_describe),
     Api(71, 0, 0, 0, handle_get_telemetry_subscriptions),

@@ -1,0 +1,57 @@
+"""UnregisterBroker."""
+
+from __future__ import annotations
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from tests.wire.harness import Harness
+from tests.wire.test_handlers_reassignments import move, pair
+from tidelog.cluster.controller import decide_registration
+from tidelog.cluster.image import BrokerFacts
+from tidelog.cluster.store import Multi, Refused, Unknown
+
+UNREGISTER = 64
+__all__ = ["pair"]
+
+
+def unregister(harness: Harness, node_id: int) -> ErrorCode:
+    answer = harness.ask(UNREGISTER, 0, broker_id=node_id)
+    assert (answer.error_message is None) == (answer.error_code == ErrorCode.none)
+    code: ErrorCode = answer.error_code
+    return code
+
+
+def test_a_broker_that_is_gone_is_unregistered_once(pair: Harness) -> None:
+    before = pair.broker.image.broker_epochs[2]
+    assert unregister(pair, 2) is ErrorCode.none
+    assert unregister(pair, 2) is ErrorCode.broker_id_not_registered
+    assert unregister(pair, 9) is ErrorCode.broker_id_not_registered
+    assert move(pair, 1, ("t", 0, (2,))) == [ErrorCode.invalid_replica_assignment]
+    assert pair.broker.image.broker_epochs[2] == before._replace(is_retired=True)
+
+
+def test_a_broker_that_is_there_is_not_unregistered(pair: Harness) -> None:
+    assert unregister(pair, 1) is ErrorCode.invalid_request
+
+
+def test_who_registers_again_belongs_to_the_cluster_again_under_the_next_epoch(
+    pair: Harness,
+) -> None:
+    assert unregister(pair, 2) is ErrorCode.none
+    image = pair.broker.image
+    operations = decide_registration(image, BrokerFacts(2, "host", 1, "", 0), is_trusted=True)
+    pair.store.perform(Multi(tuple(operations)))
+    image.apply(operations)
+    assert image.is_known(2) and image.broker_epochs[2].epoch == 2
+    assert image.broker_epochs[2].trusted_since == 1
+
+
+@pytest.mark.parametrize("outcome", [Refused(1, "never"), Unknown("lost")])
+def test_a_store_that_does_not_take_it_is_not_asked_for_ever(
+    pair: Harness,
+    monkeypatch: pytest.MonkeyPatch,
+    outcome: Refused | Unknown,
+) -> None:
+    monkeypatch.setattr(pair.store, "perform", lambda action: outcome)
+    assert unregister(pair, 2) is ErrorCode.request_timed_out
