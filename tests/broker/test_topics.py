@@ -122,7 +122,7 @@ def test_what_was_taken_and_given_back_while_a_broker_was_down_is_no_longer_than
     assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
 
 
-def test_a_folder_of_no_topic_goes_in_a_cluster_and_stays_where_it_may_be_somebody_s(
+def test_a_folder_of_no_topic_is_set_aside_and_kept_in_a_cluster_and_stays_where_it_may_be_somebody_s(
     written: Harness,
 ) -> None:
     written.broker.stop()
@@ -135,8 +135,9 @@ def test_a_folder_of_no_topic_goes_in_a_cluster_and_stays_where_it_may_be_somebo
     assert folders(written) == names
     failures = written.broker.partitions.set_strays_aside(written.broker.image.topics_by_id, True)
     assert failures == []
-    names[1] += f".{bytes(16).hex()}-delete"
+    names[1] += f".{bytes(16).hex()}-stray"
     assert folders(written) == names
+    assert written.broker.partitions.take_strays() == []  # which would be removed
 
 
 def test_a_folder_that_lost_its_topic_s_id_goes_by_its_name(written: Harness) -> None:

@@ -22,6 +22,7 @@ from tidelog.log.directory import (
     deleted_folder_name,
     folder_name,
     read_topic_id,
+    stray_folder_name,
     write_topic_id,
 )
 from tidelog.log.log import FlushJob, Log
@@ -310,8 +311,9 @@ class Partitions:
         self._strays.append((home.directory, stray))
 
     def set_strays_aside(self, topics: Mapping[bytes, TopicFacts], is_all: bool) -> list[DirectoryFailed]:
-        """Rename folders of partitions that belong to other brokers now or, if `is_all`, to topics that are
-        gone. One that does not say whose it is goes by its name, and stays if there is no such topic."""
+        """Rename folders of partitions that belong to other brokers now, to be removed; if `is_all`, those of
+        topics that there are not too, to be kept: they may have been deleted, or the store be an old copy.
+        One that does not say whose it is goes by its name, and stays if there is no such topic."""
         by_id = {encode_id(topic_id): topic for topic_id, topic in topics.items()}
         by_name = {topic.name: topic for topic in topics.values()}
         failures: list[DirectoryFailed] = []
@@ -341,11 +343,13 @@ class Partitions:
             topic_id, index = read_topic_id(home.directory.folder(name)), int(number)
             topic = by_id.get(topic_id) if topic_id is not None else by_name.get(topic_name)
             facts = topic.partitions.get(index) if topic is not None else None
-            is_moved = facts is not None and self._node_id not in facts.replicas
-            if is_moved or (is_all and topic is None and topic_id is not None):
-                unique = topic.topic_id if topic is not None else decode_id(topic_id or "")
-                self._events.append(info("stray log removed", log=name))
-                self._set_aside(home, name, topic_name, index, unique)
+            if topic is not None and facts is not None and self._node_id not in facts.replicas:
+                self._events.append(info("log removed that was moved away", log=name))
+                self._set_aside(home, name, topic_name, index, topic.topic_id)
+            elif is_all and topic is None and topic_id is not None:
+                stray = stray_folder_name(topic_name, index, decode_id(topic_id))
+                home.directory.rename(name, stray)
+                self._events.append(warning("log of no topic set aside", log=name, kept_as=stray))
 
     def unknown_names(self) -> list[str]:
         """Topics of which a checkpoint tells something that is not open here."""

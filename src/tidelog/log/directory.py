@@ -25,6 +25,7 @@ RUNNING = ".tidelog-running"
 PARTITION_METADATA = "partition.metadata"
 DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
+STRAY_SUFFIX = "-stray"
 FOLDER_NAME_LENGTH_MAX = 255
 
 
@@ -168,6 +169,11 @@ def deleted_folder_name(topic: str, index: int, unique: bytes) -> str:
 def future_folder_name(topic: str, index: int, unique: bytes) -> str:
     """The name of a folder that a partition is being copied to."""
     return _marked_folder_name(topic, index, unique, FUTURE_SUFFIX)
+
+
+def stray_folder_name(topic: str, index: int, unique: bytes) -> str:
+    """The name of a folder that belongs to no topic, and that nobody removes."""
+    return _marked_folder_name(topic, index, unique, STRAY_SUFFIX)
 
 
 def _marked_folder_name(topic: str, index: int, unique: bytes, mark: str) -> str:
