@@ -323,8 +323,11 @@ class World:
             self.clock.counts["replicas moved"] += node.broker.control.move_count
 
     def on_failed(self, node: ClusterNode) -> None:
-        """No directory is left to a broker: it ends."""
+        """No directory is left to a broker: it ends. An fsync that failed before everything healed may be
+        heard of later; then nobody else starts it again."""
         self.end_uncleanly(node, loses_power=False)
+        if not self.faults.is_on:
+            self.clock.after(1_000, node.start)
 
     # What clients have seen.
 
