@@ -327,7 +327,7 @@ class World:
         heard of later; then nobody else starts it again."""
         self.end_uncleanly(node, loses_power=False)
         if not self.faults.is_on:
-            self.clock.after(1_000, node.start)
+            self.clock.after(1_000, lambda: None if node.is_running else node.start())
 
     # What clients have seen.
 
