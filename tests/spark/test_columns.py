@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -24,9 +24,11 @@ from pyspark.sql.types import (
 
 from tests.protocol.test_records import FROM_JAVA
 from tests.spark.batches import columns_for, logs, plain_rows, rows_of, walked
+from tidelog.client.spare import SpareBuffers
 from tidelog.protocol.batch import read_header
 from tidelog.protocol.compression import CODEC_NAMES
 from tidelog.protocol.records import build_batch
+from tidelog.spark import columns as columns_module
 from tidelog.spark.page import schema
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -52,23 +54,32 @@ def test_the_schema_is_the_connector_s(include_headers: bool) -> None:
     assert [page.schema for page in pages] == [schema(include_headers)]
 
 
+@pytest.mark.parametrize("may_overwrite", [False, True])
 @given(
     log=logs(), start=st.integers(0, 30), length=st.integers(0, 40), rows=st.integers(1, 12), data=st.data()
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_batches_give_the_rows_that_they_hold(
-    log: list[bytearray], start: int, length: int, rows: int, data: st.DataObject
+    may_overwrite: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    log: list[bytearray],
+    start: int,
+    length: int,
+    rows: int,
+    data: st.DataObject,
 ) -> None:
+    monkeypatch.setattr(columns_module, "_MOVED_SIZE_MIN", data.draw(st.sampled_from([1, 500])))
     columns = columns_for(start, start + length, rows=rows)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(log)), max_size=3)))
     pages: list[pa.RecordBatch] = []
     for first, last in pairwise([0, *cuts, len(log)]):
-        piece = b"junk" + b"".join(log[first:last]) + b"torn"
-        for page in columns.add(memoryview(piece), 4, len(piece)):
+        piece = bytearray(b"junk" + b"".join(log[first:last]) + b"torn")
+        for page in columns.add(memoryview(piece), 4, len(piece), may_overwrite=may_overwrite):
             pages.append(page)
             assert columns.next_offset > page.column("offset")[-1].as_py()
         assert columns.position == position_after(log[:last], start, start + length)
-    assert {page.num_rows for page in pages} <= {rows}
+    assert may_overwrite or {page.num_rows for page in pages} <= {rows}
+    assert all(0 < page.num_rows <= rows for page in pages)
     pages += columns.finish()
     assert [row for page in pages for row in plain_rows(page)] == rows_of(log, start, start + length)
     assert columns.next_offset == columns.position
@@ -105,8 +116,9 @@ def test_what_kafka_itself_wrote_is_read(codec: str) -> None:
     assert walked(columns_for(), batch) == rows_of([batch])
 
 
+@pytest.mark.parametrize("may_overwrite", [False, True])
 @pytest.mark.parametrize("codec", range(5), ids=CODEC_NAMES)
-def test_large_and_small_values_come_in_pages_of_bounded_size(codec: int) -> None:
+def test_large_and_small_values_come_in_pages_of_bounded_size(codec: int, may_overwrite: bool) -> None:
     sizes = [1_000_000, 10, 0, 20_000_000, 15, 1_000_000] + [1_000] * 20_000 + [1_000_000] * 20
     log = [
         build_batch([(b"%d" % number, b"v" * size, (), 7)], base_offset=number, codec=codec)
@@ -115,11 +127,41 @@ def test_large_and_small_values_come_in_pages_of_bounded_size(codec: int) -> Non
         for number, size in enumerate(sizes)
     ]
     columns = columns_for(rows=10_000, include_headers=False)
-    data = b"".join(log)
-    pages = [*columns.add(memoryview(data), 0, len(data)), *columns.finish()]
+    data = bytearray(b"".join(log))
+    pages = [
+        *columns.add(memoryview(data), 0, len(data), may_overwrite=may_overwrite),
+        *columns.finish(),
+    ]
     assert [row for page in pages for row in plain_rows(page)] == [(*row[:7], None) for row in rows_of(log)]
-    assert all(page.num_rows == 1 or page.nbytes < 3 * 2**20 for page in pages)
-    assert len(pages) < 20
+    assert all(page.num_rows == 1 or page.nbytes < 5 * 2**20 for page in pages)
+    assert len(pages) < 40
+
+
+def test_values_stay_where_they_were_fetched_if_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = [(b"k", b"%d" % number * 100, (), 5) for number in range(1_000)]
+    fetched = build_batch(records) + build_batch(records, base_offset=1_000)
+    monkeypatch.setattr(columns_module, "_MOVED_SIZE_MIN", len(fetched))
+    columns = columns_for(rows=300)
+    pages = list(columns.add(memoryview(fetched), 0, len(fetched), may_overwrite=True))
+    assert [page.num_rows for page in pages] == [300] * 6 + [200]
+    inside = pa.py_buffer(fetched)
+    for page in pages:
+        values = page.column("value").buffers()[2]
+        assert inside.address <= values.address
+        assert values.address + values.size <= inside.address + inside.size
+
+
+def test_memory_that_rows_are_in_is_not_received_into() -> None:
+    spares = SpareBuffers()
+    batch = build_batch([(None, b"v" * 1_000, (), 5)] * 2_000)
+    first = spares.take(len(batch))
+    assert first is not None
+    first[: len(batch)] = batch
+    pages = list(columns_for().add(memoryview(first), 0, len(batch), may_overwrite=True))
+    assert spares.take(len(batch)) is not first
+    assert [row for page in pages for row in plain_rows(page)] == rows_of([batch])
+    pages.clear()
+    assert spares.take(len(batch)) is first
 
 
 def test_many_headers_find_room() -> None:

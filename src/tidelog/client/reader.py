@@ -49,7 +49,7 @@ from tidelog.protocol.fetch_client import (
     encode_fetch_request,
 )
 
-FETCH_BYTES = 2 << 20  # what a socket holds: the broker sends it all while the last piece is used
+FETCH_BYTES = 4 << 20  # what sockets hold: the broker sends it all while the last piece is used
 FETCH_BYTES_MIN = 64 << 10
 TIMEOUT_MS = 120_000
 ANSWER_SECONDS_MIN = 5.0  # a broker that is there is not cut off because the last wait took all the time
@@ -66,7 +66,10 @@ _GONE = (
 
 
 class RawBatches(NamedTuple):
-    """Whole batches, `data[start:end]`; those of aborted transactions are among them."""
+    """Whole batches, `data[start:end]`; those of aborted transactions are among them.
+
+    Nobody else uses the memory of `data`: if it can be written, whoever has it may do so.
+    """
 
     data: memoryview
     start: int

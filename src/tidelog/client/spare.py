@@ -8,7 +8,7 @@ A new buffer is filled with zeros before anything is received into it, which tak
 from __future__ import annotations
 
 SPARE_SIZE_MIN = 64 << 10
-SPARE_SIZE_MAX = 4 << 20
+SPARE_SIZE_MAX = 5 << 20  # what a reader asks for, and the answer's own fields
 SPARE_STEP = 256 << 10  # the next answer will be a little larger or smaller
 SPARE_COUNT_MAX = 2  # one that is looked at while the next is received
 

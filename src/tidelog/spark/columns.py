@@ -1,10 +1,12 @@
 """Record batches to Arrow: what a fetch brought, as the columns that Spark's Kafka connector has.
 
 Python runs once for a piece of fetched data and once for a record batch of Arrow; the records themselves are
-read by the compiled loops of `walk`, straight into the buffers that Arrow takes over.
+read by the compiled loops of `walk`, straight into the buffers that Arrow takes over. Of large values the
+copying is what costs: where the fetched bytes may be overwritten, values are only moved together in them, and
+those bytes are the column.
 
 **Invariant:** every offset of the range is handed out at most once and in order; bytes that contradict
-themselves raise `CorruptRecords` and nothing else.
+themselves raise `CorruptRecords` and nothing else; nothing is overwritten that was not checked before.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from tidelog.spark.page import Pages
 
 _BATCHES_AT_ONCE = 1_024
 _UNFOLDED_AT_ONCE = 4 * MIB  # compressed batches are unfolded until this much is there, then walked
+_MOVED_SIZE_MIN = 1 * MIB  # of batches whose values stay where they are: their last page is not filled up
 
 _PROBLEMS = {
     scan.BAD_LENGTH: "its length is less than that of a header",
@@ -68,6 +71,7 @@ class Columns:
         self.include_headers = include_headers
         self._pages = Pages(topic, partition, include_headers, rows)
         self._page = self._pages.open()
+        self._ground: Bytes | None = None  # of fetched bytes, what may be overwritten with values
         self._aborted = AbortedTransactions() if committed_only else None
         self._table = np.empty((_BATCHES_AT_ONCE, scan.BATCH_FIELDS), np.int64)
         self._found = np.empty(scan.FOUND_FIELDS, np.int64)
@@ -86,19 +90,29 @@ class Columns:
         return self._page.first_offset if self._page.row_count else self.position
 
     def add(
-        self, data: memoryview, start: int, end: int, aborted: Sequence[tuple[int, int]] | None = None
+        self,
+        data: memoryview,
+        start: int,
+        end: int,
+        aborted: Sequence[tuple[int, int]] | None = None,
+        *,
+        may_overwrite: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Take the whole batches of `data[start:end]`; `aborted` is what the fetch said of transactions."""
+        """Take the whole batches of `data[start:end]`; `aborted` is what the fetch said of transactions.
+
+        With `may_overwrite` the memory of `data`, if it can be written, belongs to the rows from now on.
+        """
         if not 0 <= start <= end <= len(data):
             raise ValueError(f"{start} to {end} is not a part of {len(data)} bytes")
         view = _readable(data)
+        ground = np.frombuffer(data, np.uint8) if may_overwrite and not data.readonly else None
         if self._aborted:
             self._aborted.expect(aborted or ())
         found = self._found
         while self.position < self.end:
             status = scan.scan(view, start, end, self.position, self.end, self._table, found)
             count, start = int(found[scan.FOUND_BATCHES]), int(found[scan.FOUND_POSITION])
-            yield from self._take(data, view, self._table[:count])
+            yield from self._take(data, view, ground, self._table[:count])
             if status != scan.DONE:
                 raise self._corrupt(int(found[scan.FOUND_OFFSET]), _PROBLEMS[status])
             if found[scan.FOUND_PAST_END]:
@@ -111,7 +125,9 @@ class Columns:
         if self._page.row_count:
             yield self._close_page()
 
-    def _take(self, data: memoryview, view: Bytes, table: Int64s) -> Iterator[pa.RecordBatch]:
+    def _take(
+        self, data: memoryview, view: Bytes, ground: Bytes | None, table: Int64s
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of all batches in the table."""
         if not len(table):
             return
@@ -121,6 +137,8 @@ class Columns:
         if codecs.any():
             for body, run in self._runs(data, view, kept, codecs.tolist()):
                 yield from self._walk(body, run)
+        elif ground is not None and _span(kept) >= _MOVED_SIZE_MIN:
+            yield from self._walk_in_place(view, ground[int(kept[0, scan.BATCH_BODY]) :], kept)
         else:
             yield from self._walk(view, kept)
         last = table[-1]
@@ -186,6 +204,19 @@ class Columns:
         except CorruptBatch as problem:
             raise self._corrupt(int(batch[scan.BATCH_OFFSET]), str(problem)) from None
 
+    def _walk_in_place(self, data: Bytes, ground: Bytes, table: Int64s) -> Iterator[pa.RecordBatch]:
+        """A walk whose values are moved to `ground`, which begins where the bodies begin."""
+        if self._page.row_count:
+            yield self._close_page()
+        self._page.begin_at(ground)
+        self._ground = ground
+        yield from self._walk(data, table)
+        self._ground = None
+        if self._page.row_count:
+            yield self._close_page()
+        else:
+            self._page.begin_at(None)
+
     def _walk(self, data: Bytes, table: Int64s) -> Iterator[pa.RecordBatch]:
         cursor, wanted = self._cursor, self._wanted
         cursor[walk.CURSOR_BATCH] = cursor[walk.CURSOR_RECORD] = 0
@@ -205,8 +236,12 @@ class Columns:
                 return
 
     def _close_page(self) -> pa.RecordBatch:
-        page, self._page = self._page, self._pages.open()
-        return page.close()
+        page = self._page
+        if self._ground is not None:
+            self._ground = self._ground[page.value_size :]
+        batch = page.close()
+        self._page = self._pages.open(self._ground)
+        return batch
 
     def _corrupt(self, offset: int, problem: str) -> CorruptRecords:
         return CorruptRecords(
@@ -255,6 +290,10 @@ class AbortedTransactions:
             if marker is not None and marker[0] == Marker.ABORT:
                 self._open.remove(producer)
         return True
+
+
+def _span(table: Int64s) -> int:
+    return int(table[-1, scan.BATCH_END]) - int(table[0, scan.BATCH_START]) if len(table) else 0
 
 
 def _readable(data: memoryview | bytes) -> Bytes:

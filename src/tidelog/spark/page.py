@@ -1,7 +1,8 @@
 """One Arrow record batch while it is filled: its buffers, how full they are, and the batch in the end.
 
 The buffers of variable length are as large as those of the page before came to be, and grow when a record
-does not fit; the columns that are the same in every row are made once.
+does not fit; the columns that are the same in every row are made once. Values may also stay in the memory
+that they were fetched into.
 
 **Invariant:** a buffer that Arrow has taken over is never written again.
 """
@@ -26,8 +27,9 @@ _FIRST_HEADERS = 4_096
 _GROWTH = 4
 # For the keys, values or headers of one record batch, unless one row has more. A worker fills a page while
 # the JVM takes the rows of the one before: with ten thousand rows of 1,000 B both waited for each other, and
-# pages of 10 MB were new memory each time, here and in Spark.
-_ROOM_MAX = 2 * MIB
+# pages of 10 MB were new memory each time, here and in Spark. With less than this, what Python and Spark do
+# for each page is more than a tenth of the work.
+_ROOM_MAX = 4 * MIB
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 _COLUMNS = [
     pa.field("key", pa.binary()),
@@ -57,15 +59,17 @@ class Pages:
         self.room = np.full(walk.ROOMS, _FIRST_ROOM, np.int64)
         self.room[walk.HEADERS] = _FIRST_HEADERS
 
-    def open(self) -> Page:
-        return Page(self)
+    def open(self, ground: Bytes | None = None) -> Page:
+        """An empty page, its values at the beginning of `ground` if there is one."""
+        return Page(self, ground)
 
 
 class Page:
     """The buffers of one record batch. `count` says what they hold; the walk writes both."""
 
-    def __init__(self, pages: Pages) -> None:
+    def __init__(self, pages: Pages, ground: Bytes | None) -> None:
         self._pages = pages
+        self._is_in_place = ground is not None
         self.count = np.zeros(walk.COUNT_FIELDS, np.int64)
         rows = pages.rows
         room = pages.room.tolist()
@@ -76,7 +80,7 @@ class Page:
             keys=np.empty(room[walk.KEY_BYTES], np.uint8),
             value_ends=_ends(rows),
             value_bits=_bits(rows),
-            values=np.empty(room[walk.VALUE_BYTES], np.uint8),
+            values=np.empty(room[walk.VALUE_BYTES], np.uint8) if ground is None else ground[:_ROOM_MAX],
             offsets=np.empty(rows, np.int64),
             timestamps=np.empty(rows, np.int64),
             timestamp_types=np.empty(rows, np.int32),
@@ -89,9 +93,20 @@ class Page:
             header_values=np.empty(room[walk.HEADER_VALUE_BYTES] if headers else 0, np.uint8),
         )
 
+    def begin_at(self, ground: Bytes | None) -> None:
+        """Put the values there; only an empty page can."""
+        values = np.empty(0, np.uint8) if ground is None else ground[:_ROOM_MAX]
+        self.outputs = self.outputs._replace(values=values)
+        self._is_in_place = ground is not None
+
     @property
     def row_count(self) -> int:
         return int(self.count[walk.ROWS])
+
+    @property
+    def value_size(self) -> int:
+        """Of all its values together."""
+        return int(self.count[walk.VALUE_BYTES])
 
     @property
     def is_full(self) -> bool:
@@ -124,15 +139,17 @@ class Page:
         """The rows as Arrow has them; the page must not be used any more."""
         pages, out, rows = self._pages, self.outputs, self.row_count
         pages.room = np.minimum(self.count[: walk.ROOMS] * 9 // 8 + 256, _ROOM_MAX)
+        if self._is_in_place:
+            pages.room[walk.VALUE_BYTES] = 0  # more likely than not, those of the next page are too
         nulls = self.count.tolist()
         columns = [
             _binary(pa.binary(), rows, nulls[walk.KEYS_NULL], out.key_bits, out.key_ends, out.keys),
             _binary(pa.binary(), rows, nulls[walk.VALUES_NULL], out.value_bits, out.value_ends, out.values),
             pages.topics.slice(0, rows),
             pages.partitions.slice(0, rows),
-            pa.array(out.offsets[:rows]),
-            pa.Array.from_buffers(_COLUMNS[5].type, rows, [None, pa.py_buffer(out.timestamps[:rows])]),
-            pa.array(out.timestamp_types[:rows]),
+            _numbers(4, rows, out.offsets),
+            _numbers(5, rows, out.timestamps),
+            _numbers(6, rows, out.timestamp_types),
         ]
         if pages.include_headers:
             columns.append(self._headers(rows))
@@ -175,6 +192,10 @@ def _grown(old: NDArray[Number], size: int) -> NDArray[Number]:
     new = np.zeros(max(size, min(_GROWTH * len(old), _ROOM_MAX)), old.dtype)
     new[: len(old)] = old
     return new
+
+
+def _numbers(column: int, rows: int, numbers: Int64s | Int32s) -> pa.Array:
+    return pa.Array.from_buffers(_COLUMNS[column].type, rows, [None, pa.py_buffer(numbers[:rows])])
 
 
 def _binary(kind: pa.DataType, rows: int, nulls: int, bits: Bytes, ends: Int32s, data: Bytes) -> pa.Array:

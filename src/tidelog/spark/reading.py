@@ -50,7 +50,7 @@ def read_range(options: ReadOptions, wanted: RangeOf) -> Iterator[pa.RecordBatch
         )
         try:
             for piece in _pieces(options, wanted, start):
-                yield from columns.add(piece.data, piece.start, piece.end, piece.aborted)
+                yield from columns.add(piece.data, piece.start, piece.end, piece.aborted, may_overwrite=True)
             start = None
         except (OffsetOutOfRange, TopicGone) as gone:
             start = _go_on_after(gone, options, wanted, columns.position)

@@ -1,7 +1,8 @@
 """The compiled loop over records: from the bodies of record batches into the buffers of Arrow columns.
 
 A walk stops where an output is full and goes on later: the cursor says where it is in the input, the counts
-what the outputs hold.
+what the outputs hold. The values may be moved together within the input itself: in front of each stands more
+than was written so far, and nothing that was walked over is read again.
 
 **Invariant:** numba checks no bounds, so every read is preceded by a comparison with the end of its input and
 every write by one with the room that is left; nothing the bytes say is believed before that.
