@@ -55,6 +55,8 @@ OTHER_SETTINGS = frozenset(
         "allow.insecure.listeners",
         "broker.id",
         "controller.quorum.voters",
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
         "listener.security.protocol.map",
         "listeners",
         "log.dir",

@@ -24,7 +24,7 @@ PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 0, 1, 3
 ALTER_CONFIGS, ALTER_REPLICA_LOG_DIRS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 33, 34, 37, 44
 OFFSET_COMMIT, OFFSET_FETCH, OFFSET_DELETE = 8, 9, 47
 JOIN_GROUP, DESCRIBE_GROUPS, CONSUMER_HEARTBEAT = 11, 15, 68
-REASSIGN, ALTER_SCRAM, UPDATE_FEATURES, DESCRIBE_TOPIC_PARTITIONS = 45, 51, 57, 75
+REASSIGN, ALTER_SCRAM, UPDATE_FEATURES, UNREGISTER_BROKER, DESCRIBE_TOPIC_PARTITIONS = 45, 51, 57, 64, 75
 
 KNOWN = (ORDERS, SMALL, COMPACTED)
 MADE = tuple(f"made-{number}" for number in range(4))
@@ -107,6 +107,7 @@ API_POOLS: dict[tuple[int, str], Pool] = {
     (CONSUMER_HEARTBEAT, "member_epoch"): (1, -1, -2, -3, 99),  # who joins has partitions of its own choice
     (ALTER_CONFIGS, "resource_type"): (2, 4, 8, 16, 32, 99),
     (REASSIGN, "name"): ("absent", "a b", ""),
+    (UNREGISTER_BROKER, "broker_id"): (7, -1, 99),  # of itself Kafka would let go
     (DESCRIBE_TOPIC_PARTITIONS, "topic_name"): (*KNOWN, "absent"),
     (ALTER_SCRAM, "name"): ("drawn-a", "drawn-b", ""),
 }

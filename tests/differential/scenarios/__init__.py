@@ -64,6 +64,7 @@ SCENARIOS: dict[int, Scenario] = {
     57: cluster_wide.update_features,
     60: cluster_wide.describe_cluster,
     61: partitions.describe_producers,
+    64: cluster_wide.unregister_broker,
     68: consumer_groups.consumer_group_heartbeat,
     69: consumer_groups.consumer_group_describe,
     74: configs.list_config_resources,

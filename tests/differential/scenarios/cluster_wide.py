@@ -1,4 +1,4 @@
-"""DescribeCluster, UpdateFeatures, SCRAM credentials and access control lists."""
+"""DescribeCluster, UnregisterBroker, UpdateFeatures, SCRAM credentials and access control lists."""
 
 from __future__ import annotations
 
@@ -156,3 +156,8 @@ def delete_acls(case: Case) -> None:
     ask("an unknown type", {"resource_type_filter": 99})
     ask("an unknown operation", {"operation": 0})
     ask("nothing")
+
+
+def unregister_broker(case: Case) -> None:
+    for node_id in (7, -1, 2**31 - 1):
+        case.ask(f"broker {node_id}", broker_id=node_id)
