@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ALTER_REASSIGNMENTS, VERSION = 45, 1
 TIMEOUT_MS = 8_000
-MOVING_SHARE = 0.6  # of the seeds
+MOVING_SHARE = 0.4  # of the seeds
 CANCEL_SHARE = 0.25
 AGAIN_SHARE = 0.3  # is asked of what is moving
 
@@ -30,7 +30,7 @@ AGAIN_SHARE = 0.3  # is asked of what is moving
 class Mover:
     def __init__(self, world: World, seed: int) -> None:
         self._world = world
-        self._random = Random(f"moves {seed}")
+        self._random = Random(f"moved replicas {seed}")
         self._is_on = self._random.random() < MOVING_SHARE
         self._pause_ms = self._random.choice((300, 1_000, 3_000))
         self.least_sizes = {plan.name: plan.replica_count for plan in world.plan.topics}
