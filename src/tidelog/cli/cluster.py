@@ -1,4 +1,4 @@
-"""`tidelog cluster describe | health | elect`: a cluster as a whole, and who leads in it."""
+"""`tidelog cluster describe | health | elect | reassign`: a cluster as a whole, who leads and who holds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from tidelog.cli.cluster_elect import elect
 from tidelog.cli.cluster_health import find_problems, print_problems
 from tidelog.cli.cluster_partitions import Partition, Picture, take_picture
+from tidelog.cli.cluster_reassign import reassign
 from tidelog.cli.failure import BadWord
 from tidelog.cli.nodes import Node
 from tidelog.cli.options import (
@@ -23,7 +24,7 @@ from tidelog.cli.properties import parse_setting
 from tidelog.cli.screen import print_json, print_table
 
 app = typer.Typer(
-    help="Start a cluster on this machine; see one as a whole, find what is wrong with it, elect leaders."
+    help="Start a cluster on this machine; see one as a whole and what is wrong, move leaders and replicas."
 )
 
 UNHEALTHY = 1
@@ -99,6 +100,15 @@ app.command(
         "tidelog cluster elect --unclean --topic orders --partition 0",
     )
 )(elect)
+app.command(
+    epilog=examples(
+        "tidelog cluster reassign --rebalance --dry-run",
+        "tidelog cluster reassign --rebalance --throttle 50000000",
+        "tidelog cluster reassign --decommission 4",
+        "tidelog cluster reassign --file plan.json --yes --no-wait",
+        "tidelog cluster reassign --file plan.json --verify || echo 'not yet'",
+    )
+)(reassign)
 
 
 def _counts(picture: Picture) -> str:

@@ -15,8 +15,9 @@ from tidelog.cli.cluster_partitions import Partition, Picture, take_picture
 from tidelog.cli.connection import ANSWER_TIMEOUT_S, no_such_topic
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.names import complete_topic
+from tidelog.cli.nodes import open_controller
 from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, TableFormat, TableOrJson
-from tidelog.cli.remote import Api, RemoteBroker, check, open_any
+from tidelog.cli.remote import Api, check
 from tidelog.cli.screen import print_json, print_table
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
@@ -99,7 +100,7 @@ def _elect(
     by_topic: dict[str, list[int]] = {}
     for found in wanted:
         by_topic.setdefault(found.topic, []).append(found.number)
-    with _open_controller(picture, bootstrap_server) as broker:
+    with open_controller(picture.cluster, bootstrap_server) as broker:
         types = broker.types(Api.ELECT_LEADERS)
         topics = tuple(
             make(types.TopicPartitions, topic=topic, partitions=tuple(numbers))
@@ -115,14 +116,6 @@ def _elect(
         for part in result.partition_result
     }
     return {found: _reason(found, told.get((found.topic, found.number))) for found in wanted}
-
-
-def _open_controller(picture: Picture, bootstrap_server: str) -> RemoteBroker:
-    """Older clusters let nobody else elect; newer ones hand it on to whoever can."""
-    for node in picture.cluster.nodes:
-        if node.id == picture.cluster.controller_id and not node.is_fenced:
-            return RemoteBroker(node.address)
-    return open_any(bootstrap_server)
 
 
 def _reason(partition: Partition, result: Any) -> str | None:

@@ -59,3 +59,11 @@ def ask_cluster(broker: RemoteBroker) -> Cluster:
 
 def address_of(bootstrap_server: str, node_id: int) -> str:
     return describe_cluster(bootstrap_server).node(node_id).address
+
+
+def open_controller(cluster: Cluster, bootstrap_server: str) -> RemoteBroker:
+    """Older clusters let nobody else change who leads and who holds; newer ones hand it on to whoever can."""
+    for node in cluster.nodes:
+        if node.id == cluster.controller_id and not node.is_fenced:
+            return RemoteBroker(node.address)
+    return open_any(bootstrap_server)

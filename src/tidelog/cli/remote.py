@@ -2,7 +2,7 @@
 
 For what confluent-kafka's AdminClient has no call for: types and documentation of settings, settings of
 client-metrics and groups, log directories, finalized features, many groups at once, eligible leader
-replicas. Everything else goes through librdkafka.
+replicas, replicas that move. Everything else goes through librdkafka.
 
 **Invariant:** a request is in the newest version that both sides know; a broker that does not answer is
 named once, by its address.
@@ -54,8 +54,11 @@ class Api(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
     DESCRIBE_CLUSTER = 60
+    UNREGISTER_BROKER = 64
     CONSUMER_GROUP_DESCRIBE = 69
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75

@@ -1,0 +1,80 @@
+"""A limit to what moving replicas may copy in a second, by Kafka's four settings (KIP-73).
+
+Topics name the replicas that are held back: who is copied from, and who is copied to. Brokers have the rates.
+
+**Invariant:** the limit is set before anything moves. It is taken away only if a topic still has it, so
+rates that somebody set for another reason stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from tidelog.cli.cluster_moves import Move
+from tidelog.cli.cluster_partitions import Picture
+from tidelog.cli.failure import Failure
+from tidelog.cli.remote import Api, open_any
+from tidelog.cli.settings import KINDS, Change, Operation, Resource, change_settings
+from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.messages import make
+
+_RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+_LEADERS = "leader.replication.throttled.replicas"
+_FOLLOWERS = "follower.replication.throttled.replicas"
+
+
+def set_throttle(bootstrap_server: str, picture: Picture, moves: Collection[Move], rate: int) -> None:
+    """Hold the moves back to so many bytes a second, for each broker."""
+    involved = {broker for move in moves for broker in (*move.before, *move.after)}
+    rates = [Change(key, Operation.SET, str(rate)) for key in _RATES]
+    for broker in sorted(involved & picture.live):
+        change_settings(bootstrap_server, Resource("broker", str(broker)), rates, dry_run=False)
+    for topic in sorted({move.topic for move in moves}):
+        mine = [move for move in moves if move.topic == topic]
+        changes = [
+            Change(_LEADERS, Operation.SET, _words((move.number, move.before) for move in mine)),
+            Change(_FOLLOWERS, Operation.SET, _words((move.number, move.adding) for move in mine)),
+        ]
+        change_settings(bootstrap_server, Resource("topic", topic), changes, dry_run=False)
+
+
+def clear_throttle(bootstrap_server: str, picture: Picture, topics: Collection[str]) -> bool:
+    """Take the limit away from these topics and from all brokers; False if there was none."""
+    throttled = _throttled(bootstrap_server, sorted(topics))
+    if not throttled:
+        return False
+    keys = [Change(key, Operation.DELETE) for key in (_LEADERS, _FOLLOWERS)]
+    for topic in throttled:
+        change_settings(bootstrap_server, Resource("topic", topic), keys, dry_run=False)
+    rates = [Change(key, Operation.DELETE) for key in _RATES]
+    for broker in sorted(picture.live):
+        try:
+            change_settings(bootstrap_server, Resource("broker", str(broker)), rates, dry_run=False)
+        except Failure as failure:
+            unset = " ".join(f"--unset {key}" for key in _RATES)
+            raise Failure(f"{failure}; its limit stays: tidelog config set broker/{broker} {unset}") from None
+    return True
+
+
+def _words(replicas: Iterable[tuple[int, Iterable[int]]]) -> str:
+    return ",".join(f"{number}:{broker}" for number, brokers in replicas for broker in brokers)
+
+
+def _throttled(bootstrap_server: str, topics: list[str]) -> list[str]:
+    if not topics:
+        return []
+    with open_any(bootstrap_server) as broker:
+        kind = broker.types(Api.DESCRIBE_CONFIGS).DescribeConfigsResource
+        keys = (_LEADERS, _FOLLOWERS)
+        wanted = tuple(
+            make(kind, resource_type=KINDS["topic"], resource_name=topic, configuration_keys=keys)
+            for topic in topics
+        )
+        answer = broker.ask(
+            Api.DESCRIBE_CONFIGS, resources=wanted, include_synonyms=False, include_documentation=False
+        )
+    return [
+        str(result.resource_name)
+        for result in answer.results
+        if result.error_code is ErrorCode.none and any(found.value for found in result.configs)
+    ]
