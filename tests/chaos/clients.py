@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -18,7 +19,7 @@ from tests.chaos.awaiting import await_that
 from tests.chaos.readers import CLIENT, AioReader, Member, Reader, Seen, Target
 from tests.chaos.senders import Sender
 
-START_S = 60.0
+START_S = 120.0
 CATCH_UP_S = 90.0
 Mark = dict[tuple[str, int], int]
 """The next number of each sender and partition at some moment."""
@@ -51,6 +52,8 @@ class Clients:
         self.members = [
             self._member(f"{group}/{number}") for group in self._groups for number in range(members)
         ]
+        self._joined_count = members
+        self._leaving: list[threading.Thread] = []
 
     @property
     def audiences(self) -> list[str]:
@@ -64,12 +67,15 @@ class Clients:
         return Member(name, self._target, self.seen, self._groups[audience_of(name)])
 
     def replace_member(self, chance: random.Random) -> str:
-        """One leaves its group, and another one joins it; its name."""
-        place = chance.randrange(len(self.members))
-        name = self.members[place].name
-        self.members[place].end()
-        self.members[place] = self._member(name)
-        return name
+        """One leaves its group, in its own time: its client may wait for a broker that does not hear it.
+        Another one joins at once. The name of the first."""
+        left = self.members.pop(chance.randrange(len(self.members)))
+        leaving = threading.Thread(target=left.end, name=f"{left.name} leaves", daemon=True)
+        leaving.start()
+        self._leaving.append(leaving)
+        self._joined_count += 1
+        self.members.append(self._member(f"{audience_of(left.name)}/{self._joined_count}"))
+        return left.name
 
     # Progress.
 
@@ -153,3 +159,5 @@ class Clients:
         endings = [*self.senders, *self.readers, *self.members]
         with ThreadPoolExecutor(len(endings)) as together:
             list(together.map(lambda each: each.end(), endings))
+        for leaving in self._leaving:
+            leaving.join()

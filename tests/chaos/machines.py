@@ -46,6 +46,7 @@ SETTINGS = BROKER_SETTINGS | {
     "zookeeper.session.timeout.ms": str(SESSION_MS),
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "group.consumer.session.timeout.ms": "10000",
+    "group.consumer.heartbeat.interval.ms": "500",
     "replica.lag.time.max.ms": "4000",
     "replica.socket.timeout.ms": "5000",
     "leader.imbalance.check.interval.seconds": "10",

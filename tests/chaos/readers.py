@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,7 +23,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from tests.chaos.anomalies import NOTHING, Witness, audience_of
 from tests.chaos.workload import content, parse_content
 
-COMMIT_EVERY = 50
+COMMIT_EVERY_S = 0.3
 CLIENT: dict[str, Any] = {
     "log_level": 0,
     "reconnect.backoff.ms": 50,
@@ -130,11 +131,13 @@ class Member(Reader):
         self._group = audience_of(name)
         self._own_settings = dict(settings)
         self._places: dict[int, int] = {}  # what to commit
+        self._committed_s = time.monotonic()
         super().__init__(name, target, seen)
 
     def _settings(self) -> dict[str, Any]:
         named = {"bootstrap.servers": self._target.bootstrap_servers, "group.id": self._group}
-        return named | CLIENT | READER | {"auto.offset.reset": "earliest"} | self._own_settings
+        told = {"auto.offset.reset": "earliest", "on_commit": self._on_committed}
+        return named | CLIENT | READER | told | self._own_settings
 
     def _begin(self) -> None:
         self._consumer.subscribe(
@@ -157,16 +160,21 @@ class Member(Reader):
         super()._take(message)
         if message.error() is None:
             self._places[message.partition() or 0] = (message.offset() or 0) + 1
-            if (message.offset() or 0) % COMMIT_EVERY == 0:
+            if time.monotonic() - self._committed_s > COMMIT_EVERY_S:
                 self._commit()
+                self._committed_s = time.monotonic()
 
     def _commit(self) -> None:
+        """Without waiting for it: who does not poll takes no part in a rebalance."""
         topic = self._target.topic
         wanted = [TopicPartition(topic, index, offset) for index, offset in self._places.items()]
-        with suppress(KafkaException):  # not committed then; the next one will be, or is somebody else's
-            for each in self._consumer.commit(offsets=wanted, asynchronous=False) or []:
-                if each.error is None:
-                    self._seen.committed(self._group, each.partition, each.offset)
+        with suppress(KafkaException):  # it has nothing to commit for the moment
+            self._consumer.commit(offsets=wanted, asynchronous=True)
+
+    def _on_committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        for each in partitions if error is None else ():
+            if each.error is None:
+                self._seen.committed(self._group, each.partition, each.offset)
 
 
 class AioReader:
