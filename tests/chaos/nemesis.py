@@ -65,9 +65,7 @@ class Nemesis:
             for fault in faults:
                 fault.begin()
             if self._chance.random() < MEMBER_LEAVES:
-                self.story.tell(
-                    f"member {self._clients.replace_member(self._chance)} has left and joined anew"
-                )
+                self.story.tell(f"{self._clients.replace_member(self._chance)} leaves, another one joins")
             self._see_progress(faults, progress, lasts_s)
         finally:
             self._heal(faults)

@@ -8,6 +8,7 @@ A reader alone has all partitions from the first record on. Members commit what 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import Counter, defaultdict
@@ -193,6 +194,7 @@ class AioReader:
         self._thread.join()
 
     async def _run(self) -> None:
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it tells of every broker that is away
         consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=self._target.bootstrap_servers,
             enable_auto_commit=False,
