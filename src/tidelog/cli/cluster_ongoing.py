@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from tidelog.cli.options import TableFormat
 from tidelog.cli.screen import print_json, print_table, size_text
 
 NOT_DONE = 1
+_NEWS_S_MAX, _NEWS_POLL_S = 10.0, 0.1
 IsChosen = Callable[[Place], bool]
 Plan = Mapping[Place, Sequence[int]]
 
@@ -116,16 +118,22 @@ def finish(bootstrap_server: str, is_quiet: bool = False, is_throttled: bool = F
         print("the throttle is taken away")
 
 
-def check_arrived(picture: Picture, moves: Sequence[Move]) -> None:
-    """That nobody has cancelled them or asked for another plan meanwhile."""
-    held = {(found.topic, found.number): found.replicas for found in picture.partitions}
-    others = [move for move in moves if held.get(move.place, move.after) != move.after]
-    if others:
-        first = others[0]
-        raise Failure(
-            f"{count(len(others), 'partition')} did not end as planned: {first.name} has replicas "
-            f"{ids(held[first.place])} and not {ids(first.after)}; somebody cancelled it or planned anew"
-        )
+def await_arrival(bootstrap_server: str, moves: Sequence[Move]) -> Picture:
+    """The cluster with all of these where they should be: brokers hear of it later than the controller."""
+    end = time.monotonic() + _NEWS_S_MAX
+    while True:
+        picture = take_picture(bootstrap_server)
+        held = {(found.topic, found.number): found.replicas for found in picture.partitions}
+        others = [move for move in moves if held.get(move.place, move.after) != move.after]
+        if not others:
+            return picture
+        if time.monotonic() > end:
+            first = others[0]
+            raise Failure(
+                f"{count(len(others), 'partition')} did not end as planned: {first.name} has replicas "
+                f"{ids(held[first.place])} and not {ids(first.after)}; somebody cancelled it or planned anew"
+            )
+        time.sleep(_NEWS_POLL_S)
 
 
 def ids(brokers: Sequence[int]) -> str:

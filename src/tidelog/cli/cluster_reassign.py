@@ -198,8 +198,7 @@ def _move(
     accepted = [move for move in moves if outcomes[move.place] is None]
     if accepted and not no_wait:
         watch(bootstrap_server, accepted)
-        after = take_picture(bootstrap_server)
-        ongoing.check_arrived(after, accepted)
+        after = ongoing.await_arrival(bootstrap_server, accepted)
         arrived = {move.place for move in accepted}
         if after.where(lambda part: (part.topic, part.number) in arrived and part.is_led_by_another):
             typer.echo(_ANOTHER_LEADS, err=True)
