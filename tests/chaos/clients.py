@@ -106,6 +106,15 @@ class Clients:
             if all(each.last_acknowledged[partition] >= mark[each.name, partition] for each in self.senders)
         }
 
+    def await_shared(self) -> None:
+        """Until the members of each group share the partitions evenly: then none has a reason to move."""
+        share = self.partitions * len(self._groups) // len(self.members)
+        await_that(
+            lambda: all(len(self.seen.owned[each.name]) == share for each in self.members),
+            lambda: f"not shared: {dict(self.seen.owned)}",
+            START_S,
+        )
+
     def await_passed(self, mark: Mark, timeout_s: float = 60.0) -> float:
         """Until all partitions have; how many seconds it took."""
         partitions = set(range(self.partitions))

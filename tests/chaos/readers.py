@@ -58,6 +58,7 @@ class Seen:
         self._lock = threading.Lock()
         self.highest: dict[str, dict[int, int]] = defaultdict(dict)  # of an audience: partition to offset
         self.placed_counts: Counter[str] = Counter()  # of a member: how many partitions it was ever given
+        self.owned: dict[str, set[int]] = defaultdict(set)  # of a member: what it has now
         self.errors: Counter[str] = Counter()
         self.problems: list[str] = []
 
@@ -72,7 +73,11 @@ class Seen:
 
     def placed(self, reader: str, partition: int) -> None:
         self.placed_counts[reader] += 1
+        self.owned[reader].add(partition)
         self._witness.placed(reader, partition)
+
+    def given_up(self, reader: str, partition: int) -> None:
+        self.owned[reader].discard(partition)
 
     def committed(self, group: str, partition: int, offset: int) -> None:
         self._witness.committed(group, partition, offset)
@@ -156,6 +161,7 @@ class Member(Reader):
     def _on_given_up(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         for each in partitions:
             self._places.pop(each.partition, None)
+            self._seen.given_up(self.name, each.partition)
 
     def _take(self, message: Message) -> None:
         super()._take(message)

@@ -41,6 +41,7 @@ def test_restarting_every_broker_in_turn_costs_no_error_and_no_record(tmp_path: 
         with Clients(machines.bootstrap_servers, TOPIC, PARTITIONS, SENDERS, GROUPS) as clients:
             try:
                 clients.await_going()
+                clients.await_shared()
                 shared = dict(clients.seen.placed_counts)
                 for _ in range(SOAK_ROUNDS if is_soak() else 1):
                     restarts += restart_all(machines, clients)
