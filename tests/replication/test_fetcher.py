@@ -149,3 +149,27 @@ def test_garbage_ends_the_session(session: Session) -> None:
     frame = session.frame[8:12] + b"\x00" + b"\xff" * 9
     assert list(session.fetcher.on_answer(memoryview(frame), 0)) == []
     assert asked(session.ask()) == [0, 1, 2]
+
+
+def test_what_a_leader_refuses_is_asked_for_again_soon_then_later_and_later(session: Session) -> None:
+    session.ask()
+    session.answer()
+    refused = session.partitions[0]
+    waits = []
+    for _ in range(8):
+        session.fetcher.back_off(refused, session.now_ms)
+        session.ask()
+        session.answer()
+        begun_ms = session.now_ms
+        while asked(session.ask()) != [0]:
+            session.answer()
+            session.now_ms += 1
+        session.answer()
+        waits.append(session.now_ms - begun_ms)
+    assert waits == [20, 40, 80, 160, 320, 640, 1_000, 1_000]
+    session.fetcher.touch(refused)  # it was served
+    session.fetcher.back_off(refused, session.now_ms)
+    session.ask()
+    session.answer()
+    session.now_ms += 20
+    assert asked(session.ask()) == [0]

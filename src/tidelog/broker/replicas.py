@@ -245,7 +245,7 @@ class Replicas:
 
     def _wait(self, fetcher: Fetcher, partition: Partition, code: int) -> None:
         broker = self._broker
-        fetcher.hold(partition, broker.uptime_ms + self._limits.backoff_ms)
+        fetcher.back_off(partition, broker.uptime_ms)
         if code not in (ErrorCode.not_leader_or_follower, ErrorCode.unknown_leader_epoch):
             name = f"{partition.topic}-{partition.index}"
             broker.events.append(info("leader refused", partition=name, error=ErrorCode(code).name))

@@ -73,13 +73,12 @@ class FetchSession:
         self.partitions: dict[tuple[TopicKey, int], SessionPartition] = {}
 
     def update(self, request: FetchRequest) -> None:
-        added_count = sum(
-            (topic, partition.index) not in self.partitions
-            for topic, partitions in request.topics
-            for partition in partitions
-        )
-        if len(self.partitions) + added_count > FETCH_SESSION_PARTITIONS_MAX:
-            raise MalformedRequest(f"a fetch session of more than {FETCH_SESSION_PARTITIONS_MAX} partitions")
+        named = [(topic, partition.index) for topic, partitions in request.topics for partition in partitions]
+        if len(self.partitions) + len(named) > FETCH_SESSION_PARTITIONS_MAX:
+            added_count = sum(key not in self.partitions for key in named)
+            if len(self.partitions) + added_count > FETCH_SESSION_PARTITIONS_MAX:
+                reason = f"a fetch session of more than {FETCH_SESSION_PARTITIONS_MAX} partitions"
+                raise MalformedRequest(reason)
         for topic, partitions in request.topics:
             for partition in partitions:
                 known = self.partitions.get((topic, partition.index))

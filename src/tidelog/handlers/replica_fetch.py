@@ -3,7 +3,8 @@
 *Behaviour*: a follower has all before the offsets that it asks for: the high watermark may move, and it may
 join the ISR. It gets what there is to the end of the log, or where its log and this one part (R8). Looked at
 is only what has moved since it was last told, and what the request names (`broker.sessions`). A high
-watermark that it was not told is an answer in itself, but ends no wait, unless consumers read from followers.
+watermark that it was not told is no answer in itself, unless consumers read from followers: it comes with the
+next records, or when the wait is over.
 Where the log begins now is told at once: somebody may wait for it. While the throttle holds a follower back,
 it is told everything but records.
 
@@ -27,6 +28,7 @@ from tidelog.replication.throttle import LEADER_RATE, LEADER_REPLICAS, NO_LIMIT,
 
 _NOT_LEADER = int(ErrorCode.not_leader_or_follower)
 _STORAGE = int(ErrorCode.kafka_storage_error)
+COPIED_SIZE_MAX = 16_384
 
 
 def handle_replica_fetch(
@@ -43,7 +45,7 @@ def handle_replica_fetch(
     reading.note_offsets()
     reading.read()
     wait_ms = min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX)
-    if kept is None or wait_ms <= 0 or reading.is_enough() or reading.has_untold_watermark():
+    if kept is None or wait_ms <= 0 or reading.is_enough():
         answer = reading.encode()
         if kept is None:
             session.close()
@@ -176,9 +178,11 @@ class ReplicaReading:
     def is_enough(self) -> bool:
         """Whether to answer now: enough bytes, something that cannot wait, or nothing to wait for."""
         is_urgent = self._is_full or self._is_news or not self._session.partitions
-        return is_urgent or self._size >= self._fetch.min_bytes
+        if is_urgent or self._size >= self._fetch.min_bytes:
+            return True
+        return self._serves_readers and self._has_untold_watermark()
 
-    def has_untold_watermark(self) -> bool:
+    def _has_untold_watermark(self) -> bool:
         """Whether a high watermark has moved since the follower was told."""
         partitions = self._session.partitions
         return any(
@@ -187,7 +191,7 @@ class ReplicaReading:
         )
 
     @property
-    def serves_readers(self) -> bool:
+    def _serves_readers(self) -> bool:
         """Whether the follower has consumers of its own, who wait for the high watermark."""
         return self._broker.settings.text("replica.selector.class") != ""
 
@@ -199,6 +203,8 @@ class ReplicaReading:
         for key, partition, fetched in self._found:
             known = session.partitions[key]
             is_news = known.is_news(fetched)
+            if isinstance(fetched.records, FileSlice) and fetched.records.size <= COPIED_SIZE_MAX:
+                fetched.records = _copied(fetched.records)
             if is_news or self._is_full:
                 if topics and topics[-1][0] == key[0]:
                     topics[-1][1].append(fetched)
@@ -208,7 +214,9 @@ class ReplicaReading:
                 del session.moved[key]
             elif fetched.records is not None:
                 session.move_back(key)
-        return encode_fetch(self._version, self._correlation_id, 0, 0, session.session_id, topics)
+        pieces = encode_fetch(self._version, self._correlation_id, 0, 0, session.session_id, topics)
+        buffers = [piece for piece in pieces if not isinstance(piece, FileSlice)]
+        return b"".join(buffers) if len(buffers) == len(pieces) else pieces
 
     def _is_settled(self, known: SessionPartition, partition: Partition, fetched: FetchedPartition) -> bool:
         """Whether the follower has all that there is, committed, and is in sync: until something moves, its
@@ -230,6 +238,18 @@ class ReplicaReading:
         self._is_news = False
 
 
+def _copied(records: FileSlice) -> FileSlice | bytes:
+    """A few bytes that were just written: they are sent with what is around them, in one call."""
+    try:
+        data = records.read()
+    except OSError:
+        data = b""
+    if len(data) < records.size:
+        return records  # whoever sends it finds out, and closes the connection
+    records.release()
+    return data
+
+
 class ParkedReplicaFetch(Parked):
     """A follower's fetch that waits until something moves; its session says when."""
 
@@ -243,7 +263,7 @@ class ParkedReplicaFetch(Parked):
     def try_finish(self) -> Answer | None:
         reading = self._reading
         reading.read()
-        if reading.is_enough() or (reading.serves_readers and reading.has_untold_watermark()):
+        if reading.is_enough():
             return reading.encode()
         reading.release()
         return None

@@ -22,6 +22,8 @@ from tidelog.replication.partition import Partition
 FETCH_VERSION = 17
 CLIENT_ID = "tidelog-replica"
 FLUSHING_WAIT_MS = 10
+FIRST_BACKOFF_MS = 20
+BACKOFF_DOUBLINGS_MAX = 16
 _BODY_POSITION = 5  # behind the correlation id and the header's tagged fields
 _SESSION_ERRORS = (
     int(ErrorCode.fetch_session_id_not_found),
@@ -57,6 +59,7 @@ class Fetcher:
         self.limits = limits
         self._partitions: dict[tuple[bytes, int], Partition] = {}
         self._waiting: dict[tuple[bytes, int], int] = {}  # until when; -1 for an fsync
+        self._refusals: dict[tuple[bytes, int], int] = {}  # how often in a row the leader has refused one
         self._told: dict[tuple[bytes, int], FetchPartition] = {}  # what the session has
         self._changed: dict[tuple[bytes, int], None] = {}  # what may differ from that
         self._session_id = 0
@@ -77,6 +80,7 @@ class Fetcher:
         key = _key(partition)
         self._partitions[key] = partition
         self._waiting.pop(key, None)
+        self._refusals.pop(key, None)
         self._changed[key] = None
 
     def remove(self, partition: Partition) -> None:
@@ -84,12 +88,22 @@ class Fetcher:
         if self._partitions.get(key) is partition:
             del self._partitions[key]
             self._waiting.pop(key, None)
+            self._refusals.pop(key, None)
             self._changed[key] = None
 
     def hold(self, partition: Partition, until_ms: int = -1) -> None:
         """Leave a partition out until then, or until `release`."""
         self._waiting[_key(partition)] = until_ms
         self._changed[_key(partition)] = None
+
+    def back_off(self, partition: Partition, now_ms: int) -> None:
+        """The leader refuses a partition: leave it out for a while, longer each time. Most often it has only
+        yet to hear that it leads."""
+        key = _key(partition)
+        count = self._refusals.get(key, 0)
+        self._refusals[key] = count + 1
+        wait_ms = min(FIRST_BACKOFF_MS << min(count, BACKOFF_DOUBLINGS_MAX), self.limits.backoff_ms)
+        self.hold(partition, now_ms + wait_ms)
 
     def release(self, partition: Partition) -> None:
         key = _key(partition)
@@ -99,6 +113,7 @@ class Fetcher:
     def touch(self, partition: Partition) -> None:
         """Its log has changed."""
         self._changed[_key(partition)] = None
+        self._refusals.pop(_key(partition), None)
 
     def is_overdue(self, now_ms: int) -> bool:
         """Whether an answer has been waited for too long: nobody may be there any more."""

@@ -14,6 +14,7 @@ from tidelog.broker.peers import PeerClose, PeerSend
 
 CONNECT_TIMEOUT_S = 5.0
 _SIZE_LENGTH = 4
+_HEAD_SIZE = 65_536
 
 
 class PeersOwner(Protocol):
@@ -74,7 +75,8 @@ class Peers:
 
 
 class _Link(asyncio.BufferedProtocol):
-    """One connection: sizes and frames are received where they will lie."""
+    """One connection. Small frames are taken from a buffer of its own, as many as have come at once; the rest
+    of a larger one is received where it will lie."""
 
     def __init__(
         self, peers: Peers, key: tuple[int, int], address: tuple[str, int], frame_size_max: int
@@ -86,8 +88,8 @@ class _Link(asyncio.BufferedProtocol):
         self._frame_size_max = frame_size_max
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes | bytearray] = []
-        self._head = bytearray(_SIZE_LENGTH)
-        self._buffer = memoryview(self._head)
+        self._head = memoryview(bytearray(_HEAD_SIZE))
+        self._buffer = self._head
         self._filled = 0
 
     def send(self, frame: bytes | bytearray) -> None:
@@ -116,18 +118,31 @@ class _Link(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._filled += nbytes
-        if self._filled < len(self._buffer):
-            return
-        self._filled = 0
-        if self._buffer.obj is self._head:
-            size = int.from_bytes(self._head, "big", signed=True)
+        if self._buffer is self._head:
+            self._take_frames()
+        elif self._filled == len(self._buffer):
+            frame, self._buffer, self._filled = self._buffer, self._head, 0
+            self._peers.on_frame(self, frame)
+
+    def _take_frames(self) -> None:
+        head, start, end = self._head, _SIZE_LENGTH, self._filled
+        while start <= end:
+            size = int.from_bytes(head[start - _SIZE_LENGTH : start], "big", signed=True)
             if not _SIZE_LENGTH < size <= self._frame_size_max:
                 self.close()
                 return
-            self._buffer = memoryview(bytearray(size))
-            return
-        frame, self._buffer = self._buffer, memoryview(self._head)
-        self._peers.on_frame(self, frame)
+            if start + size > end:
+                if start + size > len(head):
+                    self._buffer, self._filled = memoryview(bytearray(size)), end - start
+                    self._buffer[: self._filled] = head[start:end]
+                    return
+                break
+            frame = memoryview(bytes(head[start : start + size]))
+            start += size + _SIZE_LENGTH
+            self._peers.on_frame(self, frame)
+        rest = bytes(head[start - _SIZE_LENGTH : end])
+        self._filled = len(rest)
+        head[: len(rest)] = rest
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._peers.on_ended(self)
