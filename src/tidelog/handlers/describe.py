@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -160,20 +160,22 @@ def _unknown_topic(request: Request, name: str) -> Any:
 
 
 def _topic(broker: Broker, request: Request, topic: TopicFacts, indexes: list[int]) -> Any:
+    reachable = broker.image.addresses(request.connection.listener)
     return request.make(
         "DescribeTopicPartitionsResponseTopic",
         error_code=ErrorCode.none,
         name=topic.name,
         topic_id=to_uuid(topic.topic_id),
         is_internal=is_internal(topic.name),
-        partitions=tuple(_partition(broker, request, topic, index) for index in indexes),
+        partitions=tuple(_partition(broker, request, topic, index, reachable) for index in indexes),
         topic_authorized_operations=TOPIC_OPERATIONS,
     )
 
 
-def _partition(broker: Broker, request: Request, topic: TopicFacts, index: int) -> Any:
+def _partition(
+    broker: Broker, request: Request, topic: TopicFacts, index: int, reachable: Container[int]
+) -> Any:
     facts = topic.partitions[index]
-    reachable = broker.image.addresses(request.connection.listener)
     is_offline = leader_of(broker, topic, index, reachable) == NOBODY
     return request.make(
         "DescribeTopicPartitionsResponsePartition",
