@@ -11,8 +11,9 @@ from tests.log.making import NOW_MS, make_batch, open_new
 from tests.replication.leading import lead
 from tidelog.base.files import DiskDirectory
 from tidelog.broker.sessions import FOLLOWERS_MAX, FetchSessions, FollowerSession
-from tidelog.broker.waiting import WaitingRoom
+from tidelog.broker.waiting import Parked, WaitingRoom
 from tidelog.log.directory import LogDirectory
+from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch import FetchPartition, FetchRequest
 from tidelog.replication.partition import Partition
@@ -149,3 +150,21 @@ def test_followers_need_no_slot_and_made_up_ones_take_no_more_than_so_many(sessi
     assert len(sessions) == FOLLOWERS_MAX
     last = request(replica_id=kept[-1].replica_id, session=(kept[-1].session_id, 1))
     assert sessions.find_follower(last, True, 0) == (0, kept[-1])
+
+
+class Waiting(Parked):
+    def finish_late(self) -> bytes:
+        return b"nothing yet"
+
+
+def test_fetches_of_some_followers_are_answered_before_their_time_and_once(
+    waiting: WaitingRoom, sessions: FetchSessions
+) -> None:
+    connections = [Connection(1_000) for _ in range(2)]
+    for replica_id, connection in enumerate(connections, 2):
+        session = opened(sessions, 0, replica_id=replica_id)
+        session.parked = Waiting(500, [])
+        waiting.park(session.parked, connection)
+    sessions.hurry([1, 2])
+    sessions.hurry([2])
+    assert [connection.output for connection in connections] == [[b"nothing yet"], []]

@@ -55,6 +55,7 @@ class Replicas:
         self._to_look: dict[Partition, None] = {}  # led, and its ISR may have to change
         self._admissions: dict[Partition, None] = {}  # led, and somebody can join now
         self._awaiting: dict[Partition, None] = {}  # led, and the high watermark waits for who will join
+        self._to_hurry: dict[int, None] = {}  # replicas of what is led since the last tick
         self._throttled: dict[Partition, None] = {}  # followed, and not asked for until the rate allows it
         self._cuts: dict[Partition, Cut | BeginAt] = {}  # followed, and about to be cut like that
         self._undecided: list[Asked] = []  # nobody knows yet what became of these
@@ -98,6 +99,9 @@ class Replicas:
         broker.coordinators.lead(partition)
         if len(facts.replicas) > 1:
             self._to_look[partition] = None
+            # A fetch that waits does not name this partition yet, and the next one only if it is known there.
+            broker.sessions.hurry(facts.replicas)
+            self._to_hurry |= dict.fromkeys(facts.replicas)
 
     def _follow(self, partition: Partition, facts: PartitionFacts) -> None:
         broker = self._broker
@@ -371,6 +375,9 @@ class Replicas:
             self._to_look[partition] = None
 
     def tick(self) -> None:
+        if self._to_hurry:
+            self._broker.sessions.hurry(self._to_hurry)
+            self._to_hurry = {}
         if self._lag.is_over(self._broker.uptime_ms):
             self._look_at_all()
         if self._throttled:

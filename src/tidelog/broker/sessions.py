@@ -17,7 +17,7 @@ session at most; what is not among its `moved` has nothing to tell, and nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tidelog.base.limits import FETCH_SESSION_PARTITIONS_MAX
 from tidelog.broker.waiting import Parked, WaitingRoom
@@ -197,6 +197,14 @@ class FetchSessions:
             session = None
         error = self._take_part(session, request, uses_topic_ids, now_ms)
         return error, None if error else session
+
+    def hurry(self, replica_ids: Iterable[int]) -> None:
+        """Answer the fetches of these that wait: there is something new that they have not asked for."""
+        for replica_id in replica_ids:
+            session = self._followers.get(replica_id)
+            parked = session.parked if session is not None else None
+            if parked is not None and not parked.is_gone:
+                self._waiting.finish(parked, parked.finish_late())
 
     def _take_part(
         self, session: FetchSession | None, request: FetchRequest, uses_topic_ids: bool, now_ms: int
