@@ -65,7 +65,7 @@ class Kafka:
         """One node in each directory, numbered from 1; together they are a cluster."""
         ports = [(free_port(), free_port()) for _ in directories]
         voters = ",".join(f"{number}@127.0.0.1:{port}" for number, (_, port) in enumerate(ports, 1))
-        shared = SETTINGS | {"controller.quorum.voters": voters} | settings
+        shared = SETTINGS | {"controller.quorum.voters": voters}
         cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "a")
         sites = []
         for number, (directory, (port, controller_port)) in enumerate(
@@ -77,7 +77,7 @@ class Kafka:
                 "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
                 "log.dirs": str(directory / "logs"),
             }
-            lines = [f"{key}={value}\n" for key, value in (shared | own).items()]
+            lines = [f"{key}={value}\n" for key, value in (shared | own | settings).items()]
             (directory / "server.properties").write_text("".join(lines))
             command = [self._java, *JVM_OPTIONS, "-cp", self._classpath, "kafka.Kafka", "server.properties"]
             sites.append(Site(self.name, directory, port, command))

@@ -131,14 +131,15 @@ def _answer(request: Request, asked: Any, may_resize: bool, told: Told) -> bytes
         )
         for topic in asked.topics
     )
-    # Clients look for the controller if all was in vain, and at each partition else.
+    # Clients look for the controller if all was in vain, and at each partition else. Who asks for nothing hears
+    # what Kafka's defaults say.
     is_elsewhere = bool(told) and all(refusal is _NOT_CONTROLLER for refusal in told.values())
     top = _NOT_CONTROLLER if is_elsewhere else _FINE
     return request.respond(
         throttle_time=NO_THROTTLE,
-        allow_replication_factor_change=may_resize,
+        allow_replication_factor_change=may_resize or not asked.topics,
         error_code=top.error,
-        error_message=top.message or None,
+        error_message=top.message or (None if asked.topics else ""),
         responses=responses,
     )
 
