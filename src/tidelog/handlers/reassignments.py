@@ -131,8 +131,8 @@ def _answer(request: Request, asked: Any, may_resize: bool, told: Told) -> bytes
         )
         for topic in asked.topics
     )
-    # Clients look for the controller if all was in vain, and at each partition else. Who asks for nothing hears
-    # what Kafka's defaults say.
+    # Clients look for the controller if all was in vain, and at each partition else. Who asks for nothing
+    # hears what Kafka's defaults say.
     is_elsewhere = bool(told) and all(refusal is _NOT_CONTROLLER for refusal in told.values())
     top = _NOT_CONTROLLER if is_elsewhere else _FINE
     return request.respond(
