@@ -9,7 +9,6 @@ kernel a few dozen times before it lets itself be put to sleep; as soon as it is
 
 from __future__ import annotations
 
-import os
 import selectors
 from time import perf_counter
 
@@ -39,7 +38,6 @@ class EagerSelector(selectors.DefaultSelector):
     def _spin(self, timeout: float | None) -> Ready:
         until = perf_counter() + (SPIN_SECONDS if timeout is None else min(SPIN_SECONDS, timeout))
         while perf_counter() < until:
-            os.sched_yield()  # to whoever else wants this core
             ready = super().select(0)
             if ready:
                 self._misses = 0
