@@ -62,6 +62,7 @@ class KafkaPythonReader:
             client_rack=rack,
             fetch_max_wait_ms=50,
             reconnect_backoff_max_ms=500,  # or it leaves a broker that has died alone for half a minute
+            metadata_max_age_ms=1_000,  # or it is sent to one that it does not know to be back
         )
         self._consumer.assign([Assigned("t", 0)])
         self._consumer.seek(Assigned("t", 0), 0)
