@@ -156,7 +156,7 @@ class Topics:
 
     def open_known(self) -> None:
         """At the start, by an image that was just read and synced: every topic that was there before. What
-        was moved or deleted while this broker was down is given up now."""
+        was moved away while this broker was down is given up now, what belongs to no topic set aside."""
         broker = self._broker
         for topic in broker.image.topics.values():
             self._open(topic, is_new=False)

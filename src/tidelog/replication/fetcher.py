@@ -23,7 +23,6 @@ FETCH_VERSION = 17
 CLIENT_ID = "tidelog-replica"
 FLUSHING_WAIT_MS = 10
 FIRST_BACKOFF_MS = 20
-BACKOFF_DOUBLINGS_MAX = 16
 _BODY_POSITION = 5  # behind the correlation id and the header's tagged fields
 _SESSION_ERRORS = (
     int(ErrorCode.fetch_session_id_not_found),
@@ -59,7 +58,7 @@ class Fetcher:
         self.limits = limits
         self._partitions: dict[tuple[bytes, int], Partition] = {}
         self._waiting: dict[tuple[bytes, int], int] = {}  # until when; -1 for an fsync
-        self._refusals: dict[tuple[bytes, int], int] = {}  # how often in a row the leader has refused one
+        self._backoffs: dict[tuple[bytes, int], int] = {}  # for what the leader refuses next
         self._told: dict[tuple[bytes, int], FetchPartition] = {}  # what the session has
         self._changed: dict[tuple[bytes, int], None] = {}  # what may differ from that
         self._session_id = 0
@@ -80,7 +79,7 @@ class Fetcher:
         key = _key(partition)
         self._partitions[key] = partition
         self._waiting.pop(key, None)
-        self._refusals.pop(key, None)
+        self._backoffs.pop(key, None)
         self._changed[key] = None
 
     def remove(self, partition: Partition) -> None:
@@ -88,7 +87,7 @@ class Fetcher:
         if self._partitions.get(key) is partition:
             del self._partitions[key]
             self._waiting.pop(key, None)
-            self._refusals.pop(key, None)
+            self._backoffs.pop(key, None)
             self._changed[key] = None
 
     def hold(self, partition: Partition, until_ms: int = -1) -> None:
@@ -100,9 +99,8 @@ class Fetcher:
         """The leader refuses a partition: leave it out for a while, longer each time. Most often it has only
         yet to hear that it leads."""
         key = _key(partition)
-        count = self._refusals.get(key, 0)
-        self._refusals[key] = count + 1
-        wait_ms = min(FIRST_BACKOFF_MS << min(count, BACKOFF_DOUBLINGS_MAX), self.limits.backoff_ms)
+        wait_ms = min(self._backoffs.get(key, FIRST_BACKOFF_MS), self.limits.backoff_ms)
+        self._backoffs[key] = 2 * wait_ms
         self.hold(partition, now_ms + wait_ms)
 
     def release(self, partition: Partition) -> None:
@@ -113,7 +111,7 @@ class Fetcher:
     def touch(self, partition: Partition) -> None:
         """Its log has changed."""
         self._changed[_key(partition)] = None
-        self._refusals.pop(_key(partition), None)
+        self._backoffs.pop(_key(partition), None)
 
     def is_overdue(self, now_ms: int) -> bool:
         """Whether an answer has been waited for too long: nobody may be there any more."""
