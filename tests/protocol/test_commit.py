@@ -180,3 +180,20 @@ def test_what_has_bytes_behind_its_end_has_no_form(version: int) -> None:
     raw = request_bytes(version, 3, ("g", "m", None), [("t", [OffsetCommitPart(0, 0, 0, "")])])
     for rest in (b"\x00", bytes(18), b"rest"):
         assert decode_offset_commit(version, memoryview(raw + rest), 0)[1] is None
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_commit_of_the_same_size_by_somebody_else_has_another_form(version: int) -> None:
+    part = OffsetCommitPart(0, 5, 1, "")
+    _, form = decode_offset_commit(
+        version, memoryview(request_bytes(version, 3, ("g", "m", None), [("t", [part])])), 0
+    )
+    assert form is not None
+    for epoch, group, member, topic in (
+        (3, "h", "m", "t"),
+        (3, "g", "n", "t"),
+        (3, "g", "m", "u"),
+        (4, "g", "m", "t"),
+    ):
+        other = request_bytes(version, epoch, (group, member, None), [(topic, [part])])
+        assert len(other) == form.size and form.parts_in(version, memoryview(other), 0) is None
