@@ -162,6 +162,12 @@ ACCEPTED: tuple[Accepted, ...] = (
         in_scenarios("a member of no topics"),
     ),
     Accepted(
+        r"ConsumerGroupHeartbeat",
+        r"assignment",
+        "A member that has not reported what it was told is told again; Kafka tells it once.",
+        lambda difference: difference.kafka is None,
+    ),
+    Accepted(
         r"InitProducerId",
         r"error_code|producer_id|producer_epoch",
         "There are no transactions yet.",

@@ -27,4 +27,4 @@ def test_the_output_of_a_step_is_what_came_of_it() -> None:
     script = Script()
     script.step("topic t 1")
     assert script.step("consumer a topics=t")[0] == "a <- epoch 2: t-0"
-    assert script.step("consumer a") == ["a <- epoch 2"]
+    assert script.step("consumer a owned=t-0") == ["a <- epoch 2"]

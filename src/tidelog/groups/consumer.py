@@ -24,7 +24,7 @@ from tidelog.base.decision import Entry
 from tidelog.base.limits import MATCHES_AT_ONCE_MAX
 from tidelog.groups import records
 from tidelog.groups.facts import write_entry
-from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer, check_epoch, has_same, updated
+from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer, check_epoch, has_same, is_all_of, updated
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.plan import Plan, topics_of
 from tidelog.groups.reconcile import ConsumerMember, MemberState, Reported, reconcile
@@ -68,6 +68,7 @@ class ConsumerGroup:
         self.patterns: dict[str, PatternValue] = {}
         self.static_ids: dict[str, str] = {}  # member id by instance id
         self.owners: dict[bytes, dict[int, str]] = {}  # who has a partition, or has yet to give it up
+        self._unheard: set[str] = set()  # members that may not know yet what they are assigned
         self._timers: dict[tuple[str, str], GroupTimer] = {}  # by kind and member
         self._topics_epoch = -1  # of the topics when the group's were last looked at
         self._resolved_epoch = -1  # the same for its patterns, and when that was
@@ -146,6 +147,7 @@ class ConsumerGroup:
             if known is not None:
                 self._move(known, {}, {})
                 del self.members[member_id]
+            self._unheard.discard(member_id)
             return
         self.members[member_id] = (known or ConsumerMember(member_id, value))._replace(value=value)
         if value.instance_id is not None:
@@ -215,7 +217,9 @@ class ConsumerGroup:
         ]
 
     def resume(self, turn: Turn) -> None:
-        """The group has been loaded: everybody's session begins now, and the time to give up partitions."""
+        """The group has been loaded: everybody's session begins now, and the time to give up partitions.
+        What was last written of a member it may never have been told."""
+        self._unheard.update(self.members)
         for member in self.members.values():
             self.renew(turn, member)
             if member.state is MemberState.UNREVOKED:
@@ -234,14 +238,23 @@ class ConsumerGroup:
         self.renew(turn, member)
         has_moved = member.assigned is not before.assigned and not has_same(member, before)
         must_tell = beat.epoch == JOIN_EPOCH or beat.is_full or has_moved
+        self._note_told(member, beat.reported, must_tell)
         return HeartbeatAnswer(
             ErrorCode.none,
             None,
             member.member_id,
             member.epoch,
             turn.settings.of_group(self.group_id, "consumer.heartbeat.interval.ms"),
-            member.assigned if must_tell else None,
+            member.assigned if must_tell or member.member_id in self._unheard else None,
         )
+
+    def _note_told(self, member: ConsumerMember, reported: Reported, is_told: bool) -> None:
+        """Answers get lost, and not every client asks again in full: a member is told what it is assigned
+        until it reports just that."""
+        if reported is not None and is_all_of(reported, member.assigned):
+            self._unheard.discard(member.member_id)
+        elif is_told:
+            self._unheard.add(member.member_id)
 
     def _is_at_rest(self, turn: Turn, member: ConsumerMember) -> bool:
         """Whether a heartbeat that says nothing new changes nothing: the way of almost all of them."""

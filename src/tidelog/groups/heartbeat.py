@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tidelog.groups.reconcile import ConsumerMember, Reported
@@ -77,6 +78,12 @@ def check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:
 def _is_within(reported: Reported, assigned: Owned) -> bool:
     return reported is not None and all(
         index in assigned.get(topic_id, {}) for topic_id, indexes in reported.items() for index in indexes
+    )
+
+
+def is_all_of(reported: Mapping[bytes, Collection[int]], assigned: Owned) -> bool:
+    return reported.keys() == assigned.keys() and all(
+        assigned[topic_id].keys() == set(indexes) for topic_id, indexes in reported.items()
     )
 
 
