@@ -70,7 +70,7 @@ def test_a_broker_is_reached_by_the_listeners_it_has() -> None:
 def test_what_an_earlier_version_wrote_is_a_broker_with_one_listener() -> None:
     image = Image()
     broker = encode_fields(epoch=1, host="h", port=1, rack="", directory="d", is_stopping=False)
-    image.load({"/brokers/ids/1": Node(broker, 0)})
+    image.take(["/brokers/ids/1"], {"/brokers/ids/1": Node(broker, 0)})
     assert image.addresses("PLAINTEXT") == {1: ("h", 1)}
 
 
@@ -86,7 +86,7 @@ def test_what_a_later_version_wrote_is_passed_over() -> None:
         "/config/quotas/x": Node(b'{"a":"b"}', 0),
         "/later/thing": Node(b"{}", 0),
     }
-    image.load(nodes)
+    image.take(nodes, nodes)
     assert image.brokers[1].host == "h"
     image.apply([Delete("/config/quotas/x")])
 

@@ -31,7 +31,7 @@ class Tree:
 
     def loaded(self) -> Image:
         image = Image()
-        image.load(self.nodes)
+        image.take(self.nodes, self.nodes)
         return image
 
 

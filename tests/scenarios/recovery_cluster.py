@@ -21,7 +21,7 @@ from tidelog.base.config import BrokerSettings
 from tidelog.broker.broker import Broker, Removal
 from tidelog.broker.partitions import Checkpoint
 from tidelog.broker.peers import REPLICATE, PeerClose, PeerSend
-from tidelog.cluster.store import Changed, StoreReply, StoreRequest, Watch
+from tidelog.cluster.store import SessionEnded, StoreEvent, StoreReply, StoreRequest, Unknown, Watch
 from tidelog.cluster.tree import Session, SharedTree
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import LogDirectory
@@ -55,6 +55,7 @@ class Machine:
         self.disk = SimulatedDisk()
         self.broker: Broker | None = None
         self.session: Session | None = None
+        self.unanswered: list[StoreRequest] = []  # what it has asked the store while that was away
         self.is_paused = False
         self.kept: list[Callable[[], None]] = []  # what came while it was paused
 
@@ -99,6 +100,23 @@ class RecoveryCluster:
             self._close(ends)
         self.tree.end_session(session)
         self._spread()
+
+    def end_sessions(self) -> None:
+        """The store was away for too long for all of them."""
+        for machine in self.machines.values():
+            session, machine.session = machine.session, None
+            if session is not None:
+                self.tree.end_session(session)
+
+    def find_store(self, node_id: int) -> None:
+        """A broker has a connection to the store again, and hears that its session has ended."""
+        machine = self.machines[node_id]
+        broker, machine.session = machine.broker, self.tree.open_session()
+        assert broker is not None
+        lost = [StoreReply(asked.ticket, Unknown("the session has ended")) for asked in machine.unanswered]
+        machine.unanswered.clear()
+        for event in (*lost, SessionEnded()):
+            self._later(machine, _telling(broker, event))
 
     def _close(self, ends: Ends) -> None:
         link = self._links.pop(ends)
@@ -193,7 +211,10 @@ class RecoveryCluster:
 
     def _ask_store(self, machine: Machine, asked: StoreRequest | Watch) -> None:
         session, broker = machine.session, machine.broker
-        assert session is not None and broker is not None
+        assert broker is not None
+        if session is None:
+            machine.unanswered += [asked] if isinstance(asked, StoreRequest) else []
+            return
         if isinstance(asked, Watch):
             session.watch(asked.path)
             return
@@ -247,8 +268,8 @@ class RecoveryCluster:
             self._later(self.machines[owner_id], _arriving(self.machines[owner_id], link, ends, frame))
 
 
-def _telling(broker: Broker, change: Changed) -> Callable[[], None]:
-    return lambda: broker.on_store_event(change)
+def _telling(broker: Broker, event: StoreEvent) -> Callable[[], None]:
+    return lambda: broker.on_store_event(event)
 
 
 def _arriving(owner: Machine, link: Link, ends: Ends, frame: bytes) -> Callable[[], None]:

@@ -8,6 +8,8 @@
 | `pause 2`, `resume 2`       | broker 2 does nothing for a while; the machine runs on                     |
 | `power-cut 1 torn=20`       | machine 1 is gone; the last 20 bytes of its log never got to the disk      |
 | `start 1`                   | it comes back                                                              |
+| `sessions-end 2`            | the store was away for too long for all; only broker 2 finds it again      |
+| `find-store 1 3`            | and now brokers 1 and 3                                                    |
 | `tick 500`                  | time passes                                                                |
 | `look`                      | the partition: in the store, and each replica's batches (offsets@epoch)    |
 | `compare`                   | the files of all replicas                                                  |
@@ -124,6 +126,14 @@ class Script:
 
     def _do_start(self, node_id: str) -> None:
         self._cluster.start(int(node_id))
+
+    def _do_sessions_end(self, *node_ids: str) -> None:
+        self._cluster.end_sessions()
+        self._do_find_store(*node_ids)
+
+    def _do_find_store(self, *node_ids: str) -> None:
+        for node_id in node_ids:
+            self._cluster.find_store(int(node_id))
 
     def _do_tick(self, passed_ms: str) -> None:
         self._cluster.tick(int(passed_ms))

@@ -9,6 +9,10 @@ the controller come and go with their sessions, without a notice, so these two p
 | a notice after the last one known     | read the nodes that it names                      |
 | the last one known is gone            | more has happened than is kept: read the tree     |
 | a reading was lost                    | read again, with the next tick                    |
+| this broker's own session has ended   | others are gone if they are so a while later      |
+
+A store that was away ends the sessions of all brokers at once. They serve on, and come back as this one does;
+whoever is first shall not take over from the others meanwhile.
 
 **Invariant:** a change is read after it was announced, so that none is missed.
 """
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
 _BROKERS_TREE = BROKERS.rsplit("/", 1)[0]  # with their epochs
 NOTICES_KEPT = 1_000
+RETURN_MS = 3_000  # within which all come back whose sessions have ended together
 OnReading = Callable[[Outcome], None]
 
 
@@ -44,6 +49,7 @@ class Following:
         self._is_tree_unread = False
         self._unread_places: dict[str, None] = {}
         self._reading_count = 0
+        self._expected_ms = 0  # until when others are; 0 for not at all
         self.old_notices: list[str] = []  # that the controller may delete
 
     def begin(self) -> None:
@@ -51,11 +57,22 @@ class Following:
         for path in (CHANGES, BROKERS, CONTROLLER):
             self._broker.effects.append(Watch(path))
 
-    def note_tree(self, nodes: dict[str, Node]) -> None:
-        """The whole tree was read."""
+    def expect_others(self) -> None:
+        """This broker's session has ended, and those of others may have with it."""
+        self._expected_ms = self._broker.uptime_ms + RETURN_MS
+
+    def take_tree(self, nodes: dict[str, Node]) -> list[str]:
+        """The whole tree was read; the paths that differ from what was known."""
         self._last_notice = max((path for path in nodes if path.startswith(f"{CHANGES}/")), default="")
         self._unread = {}
         self._is_tree_unread = False
+        image = self._broker.image
+        gone = [path for path in image.versions if path not in nodes and not self._is_expected(path)]
+        return image.take([*gone, *nodes], nodes)
+
+    def _is_expected(self, path: str) -> bool:
+        is_broker = path.startswith(f"{BROKERS}/") and path != f"{BROKERS}/{self._broker.node_id}"
+        return is_broker and self._expected_ms > 0
 
     def on_changed(self, path: str) -> None:
         self._broker.effects.append(Watch(path))
@@ -63,6 +80,9 @@ class Following:
         self._read()
 
     def tick(self) -> None:
+        if 0 < self._expected_ms <= self._broker.uptime_ms:
+            self._expected_ms = 0
+            self._unread_places[BROKERS] = None
         self._read()
 
     def _read(self) -> None:
@@ -100,8 +120,7 @@ class Following:
         if not isinstance(outcome, Tree):
             self._is_tree_unread = True
             return
-        self.note_tree(outcome.nodes)
-        self._broker.follow(self._broker.image.load(outcome.nodes))
+        self._broker.follow(self.take_tree(outcome.nodes))
 
     def _on_notices(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Tree):
@@ -123,7 +142,8 @@ class Following:
             return
         image = self._broker.image
         known = [path for path in image.versions if path.startswith(f"{BROKERS}/")]
-        self._broker.follow(image.take([*known, *outcome.nodes], outcome.nodes))
+        gone = [path for path in known if path not in outcome.nodes and not self._is_expected(path)]
+        self._broker.follow(image.take([*gone, *outcome.nodes], outcome.nodes))
 
     def _on_controller(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Tree):

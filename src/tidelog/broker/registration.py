@@ -63,6 +63,7 @@ class Registration:
             return
         self.is_registered = False
         broker.control.resign()
+        broker.following.expect_others()
         broker.events.append(warning("session ended"))
         self._read()
 
@@ -82,8 +83,7 @@ class Registration:
         if not isinstance(outcome, Tree):
             self._retry(outcome, "the store cannot be read")
             return
-        changed = broker.image.load(outcome.nodes)
-        broker.following.note_tree(outcome.nodes)
+        changed = broker.following.take_tree(outcome.nodes)
         if self.are_logs_open:
             broker.follow(changed)
             self._register()

@@ -237,11 +237,6 @@ class Image:
         brokers = self.brokers.items()
         return {node_id: each.listeners[listener] for node_id, each in brokers if listener in each.listeners}
 
-    def load(self, nodes: dict[str, Node]) -> list[str]:
-        """Take the whole tree; the paths that differ from what was known."""
-        gone = [path for path in self.versions if path not in nodes]
-        return self.take([*gone, *nodes], nodes)
-
     def take(self, paths: Iterable[str], nodes: dict[str, Node]) -> list[str]:
         """Take what those paths were found to have; the ones that differ from what was known. Parents come
         before children because paths are sorted, and go after them."""

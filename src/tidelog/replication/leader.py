@@ -127,9 +127,9 @@ class Leadership:
 
     def covers(self, facts: PartitionFacts, node_id: int, is_waived: bool) -> bool:
         """Whether what a member shows by its fetches counts: its broker is the one that was taken in, or
-        has lost nothing since."""
+        has lost nothing since. It may have registered anew, and not have heard of it yet."""
         known = self._image.broker_epochs.get(node_id)
-        if known is None or known.epoch != self.followers[node_id].broker_epoch:
+        if known is None or not known.trusted_since <= self.followers[node_id].broker_epoch <= known.epoch:
             return False
         return is_waived or facts.members.get(node_id, 0) >= known.trusted_since
 
