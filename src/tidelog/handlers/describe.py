@@ -11,7 +11,7 @@ from typing import Any
 
 from tidelog.base.limits import DESCRIBED_PROBLEMS_MAX, DESCRIBED_PRODUCERS_MAX
 from tidelog.broker.broker import Broker
-from tidelog.cluster.image import NOBODY, TopicFacts
+from tidelog.cluster.image import TopicFacts
 from tidelog.handlers.names import (
     controller_told,
     is_internal,
@@ -176,12 +176,11 @@ def _partition(
     broker: Broker, request: Request, topic: TopicFacts, index: int, reachable: Container[int]
 ) -> Any:
     facts = topic.partitions[index]
-    is_offline = leader_of(broker, topic, index, reachable) == NOBODY
     return request.make(
         "DescribeTopicPartitionsResponsePartition",
-        error_code=ErrorCode.leader_not_available if is_offline else ErrorCode.none,
+        error_code=ErrorCode.none,  # also without a leader, as Kafka's
         partition_index=index,
-        leader_id=-1 if is_offline else facts.leader,
+        leader_id=leader_of(broker, topic, index, reachable),
         leader_epoch=facts.leader_epoch,
         replica_nodes=tuple(facts.replicas),
         isr_nodes=tuple(facts.in_sync_replicas),
