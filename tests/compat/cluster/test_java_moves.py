@@ -1,4 +1,5 @@
-"""Kafka's own `kafka-reassign-partitions`, 4.3: plan, move with a throttle, look, call back."""
+"""Kafka's own `kafka-reassign-partitions`, 4.3: plan, move with a throttle, look, call back; and its
+`kafka-leader-election`."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from tidelog.testing import Cluster
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 REASSIGN = f"{PACKAGE}.reassign.ReassignPartitionsCommand"
+ELECT = f"{PACKAGE}.LeaderElectionCommand"
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 SLOW, SIZE = 20_000, 2_000_000  # bytes a second, and what there is to move: it does not end by itself
@@ -124,3 +126,23 @@ def test_what_cannot_be_moved_is_told(shell: Shell, cluster: Cluster, tmp_path: 
     nothing = plan(tmp_path / "nothing.json", "stays", 1, 2)
     told = "\n".join(shell.run(REASSIGN, "--cancel", *nothing))
     assert "None of the specified partition reassignments are active" in told
+
+
+def test_the_replica_that_is_now_the_first_leads_when_it_is_elected(
+    cluster: Cluster, shell: Shell, tmp_path: Path
+) -> None:
+    watcher = filled(cluster, "reordered")
+    first, second = watcher.partitions("reordered")[0].replicas
+    shell.run(REASSIGN, "--execute", *plan(tmp_path / "plan.json", "reordered", second, first))
+    watcher.until(
+        lambda: watcher.partitions("reordered")[0].replicas == (second, first), "the order has not changed"
+    )
+    assert watcher.partitions("reordered")[0].leader == first
+    place = ("--topic", "reordered", "--partition", "0")
+    assert shell.run(ELECT, "--election-type", "PREFERRED", *place) == [
+        "Successfully completed leader election (PREFERRED) for partitions reordered-0"
+    ]
+    watcher.until(lambda: watcher.partitions("reordered")[0].leader == second, "the first does not lead")
+    assert shell.run(ELECT, "--election-type", "UNCLEAN", *place) == [
+        "Valid replica already elected for partitions reordered-0"
+    ]
