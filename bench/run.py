@@ -46,7 +46,7 @@ class Scale:
     spark_seconds: float = 15.0
     replicated_partitions: tuple[int, ...] = (1, 500, 2_000)
     cluster_turns: int = 2
-    cluster_seconds: float = 1.5
+    cluster_bytes: int = 256_000_000
     cluster_requests: int = 3_000
 
 
@@ -73,7 +73,7 @@ QUICK = Scale(
     spark_seconds=5.0,
     replicated_partitions=(1, 200),
     cluster_turns=1,
-    cluster_seconds=0.5,
+    cluster_bytes=64_000_000,
     cluster_requests=500,
 )
 

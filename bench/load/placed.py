@@ -151,8 +151,8 @@ def partitions_of(admin: Admin, topic: str) -> tuple[MetadataResponsePartition, 
     return read_response(admin.exchange(metadata_frame((topic,))), MetadataResponse).topics[0].partitions
 
 
-def produce(topic: PlacedTopic, batch: Batch, seconds: float) -> Sample:
-    """Records per second; big batches, five requests in flight to each leader."""
+def produce(topic: PlacedTopic, batch: Batch, byte_count: int) -> Sample:
+    """Records per second over so many bytes; big batches, five requests in flight to each leader."""
     before = topic.end_offset()
     lanes = [
         Lane(
@@ -164,8 +164,9 @@ def produce(topic: PlacedTopic, batch: Batch, seconds: float) -> Sample:
         )
         for leader, partitions in topic.led_by().items()
     ]
+    count = byte_count // batch.size // len(lanes)
     try:
-        sample = timed(topic.cluster, lambda: pipeline.run(lanes, seconds=seconds), batch.record_count)
+        sample = timed(topic.cluster, lambda: pipeline.run(lanes, frame_count=count), batch.record_count)
     finally:
         pipeline.close(lanes)
     acknowledged = sum(lane.answered_count for lane in lanes) * batch.record_count
