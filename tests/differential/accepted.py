@@ -81,7 +81,9 @@ OTHER_SETTINGS = frozenset(
         "zookeeper.session.timeout.ms",
         "zookeeper.set.acl",
         "zookeeper.ssl.client.enable",
+        "zookeeper.ssl.endpoint.identification.algorithm",
         "zookeeper.ssl.keystore.location",
+        "zookeeper.ssl.keystore.password",
         "zookeeper.ssl.truststore.location",
         "zookeeper.username",
     }

@@ -170,5 +170,12 @@ BROKER_ROWS = (
     Setting("zookeeper.ssl.client.enable", _B, False, "Speak TLS with it."),
     Setting("zookeeper.ssl.truststore.location", _S, "", "Whom to trust there: certificates, as PEM."),
     Setting("zookeeper.ssl.keystore.location", _S, "", "Our certificate and its key, as PEM."),
+    Setting("zookeeper.ssl.keystore.password", Kind.PASSWORD, None, "The password of that key."),
+    Setting(
+        "zookeeper.ssl.endpoint.identification.algorithm",
+        _S,
+        "HTTPS",
+        "Nothing: whatever host its certificate is of.",
+    ),
     Setting("telemetry.max.bytes", _I, 1_048_576, "The most that a client's pushed metrics may take.", 1),
 )

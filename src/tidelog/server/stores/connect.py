@@ -17,9 +17,22 @@ if TYPE_CHECKING:
     from tidelog.server.stores.zookeeper import ZooKeeperStore
 
 CONNECT = "zookeeper.connect"
+TLS = "zookeeper.ssl.client.enable"
+CHECK_NAMES = "zookeeper.ssl.endpoint.identification.algorithm"
 POLL_SECONDS = 0.02
 # How soon kazoo tries again, in seconds: a broker cannot do without its store for long.
 RETRIES = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
+
+
+class LastWarning(logging.Handler):
+    """What kazoo has said last of a connection that it did not get."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = "no answer"
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = record.getMessage()
 
 
 async def connect(settings: BrokerSettings, notify: Callable[[], object]) -> ZooKeeperStore:
@@ -29,14 +42,15 @@ async def connect(settings: BrokerSettings, notify: Callable[[], object]) -> Zoo
     except ImportError:
         raise InvalidSetting(f"{CONNECT} needs kazoo: pip install 'tidelog[cluster]'") from None
     hosts = settings.text(CONNECT)
-    store = ZooKeeperStore(_client(settings), notify)
+    heard = LastWarning()
+    store = ZooKeeperStore(_client(settings, heard), notify)
     until = time.monotonic() + settings.number("zookeeper.connection.timeout.ms") / 1_000
     try:
         while not store.is_connected:
             if time.monotonic() >= until:
                 raise StartFailed(
-                    f"{CONNECT}={hosts}: nobody has answered within zookeeper.connection.timeout.ms; "
-                    "start ZooKeeper (tidelog zookeeper), or correct the addresses"
+                    f"{CONNECT}={hosts}: nobody has answered within zookeeper.connection.timeout.ms "
+                    f"({heard.text}); start ZooKeeper (tidelog zookeeper), or correct {_doubtful(settings)}"
                 )
             await asyncio.sleep(POLL_SECONDS)
         if not await asyncio.get_running_loop().run_in_executor(None, store.is_allowed):
@@ -45,6 +59,10 @@ async def connect(settings: BrokerSettings, notify: Callable[[], object]) -> Zoo
         store.close()
         raise
     return store
+
+
+def _doubtful(settings: BrokerSettings) -> str:
+    return "the addresses, or zookeeper.ssl.…" if settings.flag(TLS) else "the addresses"
 
 
 def _forbidden(settings: BrokerSettings) -> str:
@@ -57,13 +75,12 @@ def _forbidden(settings: BrokerSettings) -> str:
     )
 
 
-def _client(settings: BrokerSettings) -> Any:
+def _client(settings: BrokerSettings, heard: LastWarning) -> Any:
     from kazoo.client import KazooClient
     from kazoo.security import CREATOR_ALL_ACL
 
-    silent = logging.getLogger("tidelog.zookeeper")
-    silent.addHandler(logging.NullHandler())
-    silent.propagate = False
+    logger = logging.Logger("tidelog.zookeeper")  # which nobody else hears
+    logger.addHandler(heard)
     username, password = settings.text("zookeeper.username"), settings.text("zookeeper.password")
     if settings.flag("zookeeper.set.acl") and not username:
         raise InvalidSetting("zookeeper.set.acl=true needs zookeeper.username and zookeeper.password")
@@ -72,14 +89,14 @@ def _client(settings: BrokerSettings) -> Any:
         options["auth_data"] = [("digest", f"{username}:{password or ''}")]
     if settings.flag("zookeeper.set.acl"):
         options["default_acl"] = CREATOR_ALL_ACL
-    if settings.flag("zookeeper.ssl.client.enable"):
+    if settings.flag(TLS):
         options |= _tls(settings)
     try:
         return KazooClient(
             hosts=settings.text(CONNECT),
             timeout=settings.number("zookeeper.session.timeout.ms") / 1_000,
             connection_retry=RETRIES,
-            logger=silent,
+            logger=logger,
             **options,
         )
     except ValueError as problem:
@@ -87,7 +104,11 @@ def _client(settings: BrokerSettings) -> Any:
 
 
 def _tls(settings: BrokerSettings) -> dict[str, Any]:
-    options: dict[str, Any] = {"use_ssl": True, "verify_certs": True}
+    algorithm = settings.text(CHECK_NAMES)
+    if algorithm.lower() not in ("https", ""):
+        raise InvalidSetting(f"{CHECK_NAMES}={algorithm}: only https is known, or nothing to check no names")
+    options: dict[str, Any] = {"use_ssl": True, "verify_certs": True, "check_hostname": bool(algorithm)}
+    options["keyfile_password"] = settings.text("zookeeper.ssl.keystore.password") or None
     for name, words in (("truststore", ("ca",)), ("keystore", ("certfile", "keyfile"))):
         setting = f"zookeeper.ssl.{name}.location"
         path = settings.text(setting)
