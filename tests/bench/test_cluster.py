@@ -49,7 +49,7 @@ def test_what_is_acknowledged_by_all_leaders_is_kept_and_its_files_go_with_the_t
     with placed.fresh_topic(cluster, 6) as topic:
         assert set(topic.led_by()) == {1, 2, 3}
         assert topic.end_offset() == 6
-        sample = placed.produce(topic, build_batch(10, 100), 0.1)
+        sample = placed.produce(topic, build_batch(10, 100), 100_000)
         assert sample.value > 0
         assert topic.end_offset() > 6
         assert all(any(node.log_directory.glob(f"{topic.name}-*")) for node in cluster.nodes.values())
@@ -60,7 +60,7 @@ def test_records_that_are_acknowledged_and_not_kept_are_noticed(cluster: Any) ->
     batch = build_batch(10, 100)
     topic = placed.create(cluster, placed.spread(3, [1, 2, 3]))
     with pytest.raises(BadAnswer, match="acknowledged"):
-        placed.produce(topic, Batch(batch.content, 11), 0.05)
+        placed.produce(topic, Batch(batch.content, 11), 50_000)
 
 
 def test_a_topic_that_the_brokers_refuse_is_noticed(cluster: Any) -> None:

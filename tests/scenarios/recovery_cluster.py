@@ -113,10 +113,10 @@ class RecoveryCluster:
         machine = self.machines[node_id]
         broker, machine.session = machine.broker, self.tree.open_session()
         assert broker is not None
-        lost = [StoreReply(asked.ticket, Unknown("the session has ended")) for asked in machine.unanswered]
+        for asked in machine.unanswered:
+            self._later(machine, _telling(broker, StoreReply(asked.ticket, Unknown("the session has ended"))))
         machine.unanswered.clear()
-        for event in (*lost, SessionEnded()):
-            self._later(machine, _telling(broker, event))
+        self._later(machine, _telling(broker, SessionEnded()))
 
     def _close(self, ends: Ends) -> None:
         link = self._links.pop(ends)
