@@ -97,3 +97,11 @@ def test_relative_offsets_that_do_not_fit_make_the_segment_full(tmp_path: Path) 
     segment = filled(tmp_path, 1)
     assert not segment.is_full(10, BASE + 2**31 - 1, 10**9)
     assert segment.is_full(10, BASE + 2**31, 10**9)
+
+
+def test_a_batch_that_was_cut_off_is_not_located_any_more(tmp_path: Path) -> None:
+    segment = filled(tmp_path, 3)
+    found = segment.locate(BASE + 4)
+    assert found is not None
+    segment.truncate(found.position)
+    assert segment.locate(BASE + 4) is None

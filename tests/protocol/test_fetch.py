@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 from tests.protocol import reference
 from tests.protocol.reference import INT8, INT32, INT64, MILLISECONDS, TEXT
 from tidelog.base.files import DiskDirectory, DiskFile, FileSlice
-from tidelog.base.limits import ARRAY_LENGTH_MAX
+from tidelog.base.limits import ARRAY_LENGTH_MAX, REPLICA_COPIED_SIZE_MAX
 from tidelog.protocol import wire
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, decode_fetch, encode_fetch
@@ -318,9 +318,9 @@ def test_what_stands_between_two_slices_is_one_buffer(version: int, file: DiskFi
 
 
 @EVERY_VERSION
-def test_records_given_as_bytes_are_not_copied(version: int) -> None:
+def test_records_given_as_bytes_are_not_copied_if_they_are_many(version: int) -> None:
     topic: Any = "name" if version < 13 else bytes(range(16))
-    raw = bytes(1_000)
+    raw = bytes(REPLICA_COPIED_SIZE_MAX + 1)
     pieces = encode_fetch(version, 1, 0, 0, 0, [(topic, [FetchedPartition(0, records=raw)])])
     assert any(piece is raw for piece in pieces)
     assert all(pieces)

@@ -28,6 +28,7 @@ OPEN_FILES_MIN = 16
 OPEN_FILES_YIELDED = 32  # closed at once when the process has reached its limit after all
 PINNED_FILES_PASSED = 64  # looked at in vain before one more is opened than there should be
 COPIED_SIZE_MAX = 256 * KIB  # of a range that is copied because too many files are pinned
+REPLICA_COPIED_SIZE_MAX = 16 * KIB  # of what a follower is sent in one call with what is around it
 
 # The probe: /metrics and /health
 PROBE_CONNECTIONS_MAX = 16

@@ -14,7 +14,7 @@ A fetch without a session is answered at once, whatever it would wait for.
 from __future__ import annotations
 
 from tidelog.base.files import FileSlice
-from tidelog.base.limits import FETCH_WAIT_MS_MAX
+from tidelog.base.limits import FETCH_WAIT_MS_MAX, REPLICA_COPIED_SIZE_MAX
 from tidelog.broker.broker import Broker
 from tidelog.broker.sessions import FollowerSession, SessionPartition, TopicKey
 from tidelog.broker.waiting import Parked
@@ -28,7 +28,6 @@ from tidelog.replication.throttle import LEADER_RATE, LEADER_REPLICAS, NO_LIMIT,
 
 _NOT_LEADER = int(ErrorCode.not_leader_or_follower)
 _STORAGE = int(ErrorCode.kafka_storage_error)
-COPIED_SIZE_MAX = 16_384
 
 
 def handle_replica_fetch(
@@ -43,9 +42,11 @@ def handle_replica_fetch(
     session.update(fetch)
     reading = ReplicaReading(broker, request, fetch, session)
     reading.note_offsets()
-    reading.read()
     wait_ms = min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX)
-    if kept is None or wait_ms <= 0 or reading.is_enough():
+    must_answer = kept is None or wait_ms <= 0
+    if must_answer or reading.may_find():
+        reading.read()
+    if must_answer or reading.is_enough():
         answer = reading.encode()
         if kept is None:
             session.close()
@@ -101,6 +102,27 @@ class ReplicaReading:
                 if not partition.check_epoch(asked.current_leader_epoch):
                     replicas.on_fetch(partition, fetch.replica_id, fetch.replica_epoch, asked)
         replicas.admit()
+
+    def may_find(self) -> bool:
+        """Whether to read at all: mostly what has moved is a high watermark, which followers hear of with the
+        next records."""
+        session = self._session
+        if self._is_full or self._serves_readers or not session.partitions:
+            return True
+        return any(self._is_behind(self._partition(key), session.partitions[key]) for key in session.moved)
+
+    def _is_behind(self, partition: Partition | None, known: SessionPartition) -> bool:
+        leadership = partition.leadership if partition is not None else None
+        if partition is None or leadership is None or self._fetch.replica_id not in leadership.followers:
+            return True
+        asked, log = known.request, partition.log
+        return (
+            asked.fetch_offset != log.end_offset
+            or asked.current_leader_epoch != partition.leader_epoch
+            or known.log_start_offset < log.start_offset
+            or partition.error_code != 0
+            or partition.parting(asked.fetch_offset, asked.last_fetched_epoch) is not None
+        )
 
     def read(self) -> None:
         """Read all that has moved, from the start; what an earlier read found is let go."""
@@ -203,7 +225,7 @@ class ReplicaReading:
         for key, partition, fetched in self._found:
             known = session.partitions[key]
             is_news = known.is_news(fetched)
-            if isinstance(fetched.records, FileSlice) and fetched.records.size <= COPIED_SIZE_MAX:
+            if isinstance(fetched.records, FileSlice) and fetched.records.size <= REPLICA_COPIED_SIZE_MAX:
                 fetched.records = _copied(fetched.records)
             if is_news or self._is_full:
                 if topics and topics[-1][0] == key[0]:
@@ -262,6 +284,8 @@ class ParkedReplicaFetch(Parked):
 
     def try_finish(self) -> Answer | None:
         reading = self._reading
+        if not reading.may_find():
+            return None
         reading.read()
         if reading.is_enough():
             return reading.encode()

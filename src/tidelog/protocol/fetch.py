@@ -15,7 +15,7 @@ from struct import Struct, error
 from typing import NamedTuple
 
 from tidelog.base.files import Buffer, FileSlice
-from tidelog.base.limits import ARRAY_LENGTH_MAX
+from tidelog.base.limits import ARRAY_LENGTH_MAX, REPLICA_COPIED_SIZE_MAX
 from tidelog.protocol import wire
 from tidelog.protocol.errors import MalformedRequest
 
@@ -141,12 +141,41 @@ _unpack_partition = _PARTITION_V12.unpack_from
 _make_partition = FetchPartition._make
 
 
+# From version 15 on, of a request for one partition: all up to what is forgotten.
+_ONE_PARTITION = Struct(">iiibiiB16sBiiqiqiH")
+_ONE = 2  # the length of an array, and one
+_NO_MORE = b"\1\1\0"  # nothing forgotten, no rack and no tags: how nearly every request ends
+_OF_REPLICA = b"\1\1\1\1\x0d"  # the same with the replica's state, which is all that follows
+_OF_REPLICA_SIZE = len(_OF_REPLICA) + 13
+
+
 def decode_fetch(data: Buffer, position: int, version: int) -> FetchRequest:
     """Decode the body that begins at `position` and ends where `data` ends."""
     try:
+        if version >= _REPLICA_STATE and len(data) >= position + _ONE_PARTITION.size:
+            request = _decode_one_partition(data, position)
+            if request is not None:
+                return request
         return _decode(data, position, version)
     except (error, IndexError):
         raise wire.ends_early("fetch request") from None
+
+
+def _decode_one_partition(data: Buffer, position: int) -> FetchRequest | None:
+    """A request for one partition, of a follower or of a consumer without a rack; None if it is another."""
+    fields = _ONE_PARTITION.unpack_from(data, position)
+    if fields[6] != _ONE or fields[8] != _ONE or fields[15]:
+        return None
+    rest = position + _ONE_PARTITION.size
+    end = data[rest:]
+    is_of_replica = len(end) == _OF_REPLICA_SIZE and end[:5] == _OF_REPLICA and not end[-1]
+    if not is_of_replica and end != _NO_MORE:
+        return None
+    request = FetchRequest(-1, *fields[:6])
+    if is_of_replica:
+        request.replica_id, request.replica_epoch = _unpack_replica_state(data, rest + len(_OF_REPLICA))
+    request.topics = [(fields[7], [_make_partition(fields[9:15])])]
+    return request
 
 
 def _decode(data: Buffer, position: int, version: int) -> FetchRequest:
@@ -164,8 +193,7 @@ def _decode(data: Buffer, position: int, version: int) -> FetchRequest:
         position += 1
     else:
         request.topics, position = _decode_topics(data, position, version, flexible)
-    # Nothing forgotten, no rack and no tags: how nearly every request ends.
-    if flexible and data[position:] == b"\1\1\0":
+    if flexible and data[position:] == _NO_MORE:
         return request
     if version >= _SESSIONS:
         request.forgotten, position = _decode_forgotten(data, position, version, flexible)
@@ -290,6 +318,10 @@ def encode_fetch(
     endpoints: wire.Endpoints = (),
 ) -> list[Piece]:
     """The whole response frame, from its size prefix on, in pieces to be sent one after the other."""
+    if version >= _TOPIC_IDS and len(topics) == 1 and len(topics[0][1]) == 1 and not endpoints:
+        one = _encode_one_partition(correlation_id, throttle_time_ms, error_code, session_id, *topics[0])
+        if one is not None:
+            return [one]
     flexible = version >= _FLEXIBLE
     if flexible:
         head = _FRAME_HEAD_V12.pack(0, correlation_id, throttle_time_ms, error_code, session_id)
@@ -319,6 +351,50 @@ def encode_fetch(
         pieces.pop()
     wire.INT32.pack_into(first, 0, sum(map(_size_of, pieces)) - 4)
     return pieces
+
+
+_ONE_FETCHED = Struct(">iixihiB16sBihqqqxi")  # all up to the records; the last pad is a null array
+_NO_TAGS_THRICE = b"\0\0\0"
+
+
+def _encode_one_partition(
+    correlation_id: int,
+    throttle_time_ms: int,
+    error_code: int,
+    session_id: int,
+    topic: str | bytes,
+    partitions: list[FetchedPartition],
+) -> bytes | None:
+    """One partition with a few records that are in memory, as followers are told of them; None if it is more
+    than that."""
+    (fetched,) = partitions
+    records = fetched.records
+    if not isinstance(records, bytes | bytearray) or not isinstance(topic, bytes):
+        return None
+    if len(records) > REPLICA_COPIED_SIZE_MAX:
+        return None
+    if fetched.aborted is not None or fetched.leader_epoch >= 0 or fetched.diverging_epoch is not None:
+        return None
+    length = bytearray()
+    wire.write_unsigned_varint(length, len(records) + 1)
+    size = _ONE_FETCHED.size + len(length) + len(records) + len(_NO_TAGS_THRICE)
+    head = _ONE_FETCHED.pack(
+        size - 4,
+        correlation_id,
+        throttle_time_ms,
+        error_code,
+        session_id,
+        _ONE,
+        topic,
+        _ONE,
+        fetched.index,
+        fetched.error_code,
+        fetched.high_watermark,
+        fetched.last_stable_offset,
+        fetched.log_start_offset,
+        fetched.preferred_read_replica,
+    )
+    return b"".join((head, length, records, _NO_TAGS_THRICE))
 
 
 def _size_of(piece: Piece) -> int:

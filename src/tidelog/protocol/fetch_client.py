@@ -28,6 +28,11 @@ _REPLICA = Struct(">iqx")
 _RESPONSE_SESSION = Struct(">hi")
 _PARTITION_HEAD = Struct(">ihqq")
 _EPOCH_END = Struct(">iq")
+_ONE_PARTITION = Struct(">iiibiiB16sBiiqiqiH5siqx")  # a request for it, behind its header
+_ONE_RECEIVED = Struct(">ihiB16sBihqqqBi")  # a response about it, up to the records
+_ONE = 2  # the length of an array, and one
+_OF_REPLICA = b"\1\1\1\1\x0d"  # nothing forgotten, no rack, and one tagged field: who asks
+_NO_TAGS_THRICE = b"\0\0\0"
 _ABORTED = Struct(">qq")
 
 
@@ -78,6 +83,10 @@ def encode_fetch_request(
     flexible = version >= _FLEXIBLE
     out = bytearray()
     wire.write_request_head(out, _API_KEY, version, correlation_id, client_id, flexible)
+    if version >= _REPLICA_STATE and len(request.topics) == 1 and _is_of_one_partition(request):
+        _write_one_partition(out, request)
+        wire.INT32.pack_into(out, 0, len(out) - 4)
+        return out
     if version < _REPLICA_STATE:
         out += wire.INT32.pack(request.replica_id)
     out += _WAIT.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
@@ -100,6 +109,32 @@ def encode_fetch_request(
         wire.write_string(out, request.rack_id)
     wire.INT32.pack_into(out, 0, len(out) - 4)
     return out
+
+
+def _is_of_one_partition(request: FetchRequest) -> bool:
+    """Whether a replica asks for that, and has nothing else to say."""
+    is_plain = not (request.forgotten or request.rack_id or request.cluster_id is not None)
+    return is_plain and request.replica_id >= 0 and len(request.topics[0][1]) == 1
+
+
+def _write_one_partition(out: bytearray, request: FetchRequest) -> None:
+    ((topic, (partition,)),) = request.topics
+    out += _ONE_PARTITION.pack(
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+        request.session_id,
+        request.session_epoch,
+        _ONE,
+        topic,
+        _ONE,
+        *partition,
+        0,
+        _OF_REPLICA,
+        request.replica_id,
+        request.replica_epoch,
+    )
 
 
 def _write_partition(out: bytearray, partition: FetchPartition, version: int) -> None:
@@ -143,6 +178,10 @@ def _write_tagged_fields(out: bytearray, request: FetchRequest, version: int) ->
 
 def decode_fetch_response(data: Buffer, position: int, version: int) -> FetchResponse:
     """Decode the body that begins at `position`, behind the header, and ends where `data` ends."""
+    if version >= _TOPIC_IDS and len(data) > position + _ONE_RECEIVED.size:
+        response = _decode_one_partition(data, position)
+        if response is not None:
+            return response
     flexible = version >= _FLEXIBLE
     throttle_time_ms, position = wire.read_int32(data, position, "throttle time")
     error_code = session_id = 0
@@ -164,6 +203,26 @@ def decode_fetch_response(data: Buffer, position: int, version: int) -> FetchRes
     if position != len(data):
         raise MalformedRequest(f"fetch response: {len(data) - position} bytes too many")
     return FetchResponse(throttle_time_ms, error_code, session_id, topics, endpoints)
+
+
+def _decode_one_partition(data: Buffer, position: int) -> FetchResponse | None:
+    """A response about one partition, without aborted transactions and tags; None if it is another."""
+    fields = _ONE_RECEIVED.unpack_from(data, position)
+    throttle_time_ms, error_code, session_id, topic_count, topic_id, partition_count, *row = fields
+    if topic_count != _ONE or partition_count != _ONE or row[5] > 1:
+        return None
+    try:
+        size, start = wire.read_unsigned_varint(data, position + _ONE_RECEIVED.size, "records")
+    except MalformedRequest:
+        return None
+    end = start + max(size - 1, 0)
+    if data[end:] != _NO_TAGS_THRICE:
+        return None
+    partition = ReceivedPartition(*row[:4])
+    partition.log_start_offset, partition.preferred_read_replica = row[4], row[6]
+    partition.aborted = [] if row[5] else None
+    partition.start, partition.end = start, end
+    return FetchResponse(throttle_time_ms, error_code, session_id, [(topic_id, [partition])], [])
 
 
 def _decode_topic(
