@@ -43,7 +43,7 @@ from tidelog.cluster.store import (
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker, OnOutcome
 
-ELECTIONS_TOGETHER = 100
+ELECTIONS_TOGETHER = 500
 NOTICES_DELETED_TOGETHER = 500
 
 
