@@ -59,14 +59,18 @@ class SmallDisk:
         return ["nsenter", *words, "--wd=."]
 
     def fill(self) -> None:
-        """From now on there is room for some blocks, and then for nothing."""
+        """From now on there is room for some blocks, and then for nothing. Whoever has written more since it
+        was measured is why it is measured again."""
+        while not self._resize(self._used() + 2 * _BLOCK):
+            assert self._process.poll() is None, f"{self.seen} is gone"
+
+    def _used(self) -> int:
         seen = os.statvfs(self.seen)
-        used = (seen.f_blocks - seen.f_bfree) * seen.f_frsize
-        self._resize(used + 2 * _BLOCK)
+        return (seen.f_blocks - seen.f_bfree) * seen.f_frsize
 
     def empty(self) -> None:
         """There is room again."""
-        self._resize(SIZE)
+        assert self._resize(SIZE), f"{self.seen} cannot have {SIZE} bytes"
 
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -83,11 +87,12 @@ class SmallDisk:
     ) -> None:
         self.close()
 
-    def _resize(self, size: int) -> None:
+    def _resize(self, size: int) -> bool:
+        """Whether it could be made that large: not smaller than what it holds."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{size}\n")
         self._process.stdin.flush()
-        assert self._heard() == "done", f"{self.seen} cannot have {size} bytes"
+        return self._heard() == "done"
 
     def _heard(self) -> str:
         assert self._process.stdout is not None
