@@ -20,7 +20,7 @@ whoever is first shall not take over from the others meanwhile.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.image import BROKERS, CHANGES, CONTROLLER, CONTROLLER_EPOCH, encode_fields
@@ -66,9 +66,12 @@ class Following:
         self._last_notice = max((path for path in nodes if path.startswith(f"{CHANGES}/")), default="")
         self._unread = {}
         self._is_tree_unread = False
-        image = self._broker.image
-        gone = [path for path in image.versions if path not in nodes and not self._is_expected(path)]
-        return image.take([*gone, *nodes], nodes)
+        return self._take(self._broker.image.versions, nodes)
+
+    def _take(self, known: Iterable[str], nodes: dict[str, Node]) -> list[str]:
+        """Take what was read; of what was known and is not there, all but brokers that are expected."""
+        looked_at = [path for path in known if not self._is_expected(path)]
+        return self._broker.image.take([*looked_at, *nodes], nodes)
 
     def _is_expected(self, path: str) -> bool:
         is_broker = path.startswith(f"{BROKERS}/") and path != f"{BROKERS}/{self._broker.node_id}"
@@ -140,10 +143,8 @@ class Following:
         if not isinstance(outcome, Tree):
             self._unread_places[BROKERS] = None
             return
-        image = self._broker.image
-        known = [path for path in image.versions if path.startswith(f"{BROKERS}/")]
-        gone = [path for path in known if path not in outcome.nodes and not self._is_expected(path)]
-        self._broker.follow(image.take([*gone, *outcome.nodes], outcome.nodes))
+        known = [path for path in self._broker.image.versions if path.startswith(f"{BROKERS}/")]
+        self._broker.follow(self._take(known, outcome.nodes))
 
     def _on_controller(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Tree):

@@ -143,10 +143,10 @@ _make_partition = FetchPartition._make
 
 # From version 15 on, of a request for one partition: all up to what is forgotten.
 _ONE_PARTITION = Struct(">iiibiiB16sBiiqiqiH")
-_ONE = 2  # the length of an array, and one
+ONE = 2  # the length of an array, and one
 _NO_MORE = b"\1\1\0"  # nothing forgotten, no rack and no tags: how nearly every request ends
-_OF_REPLICA = b"\1\1\1\1\x0d"  # the same with the replica's state, which is all that follows
-_OF_REPLICA_SIZE = len(_OF_REPLICA) + 13
+OF_REPLICA = b"\1\1\1\1\x0d"  # the same with the replica's state, which is all that follows
+_OF_REPLICA_SIZE = len(OF_REPLICA) + 13
 
 
 def decode_fetch(data: Buffer, position: int, version: int) -> FetchRequest:
@@ -164,16 +164,16 @@ def decode_fetch(data: Buffer, position: int, version: int) -> FetchRequest:
 def _decode_one_partition(data: Buffer, position: int) -> FetchRequest | None:
     """A request for one partition, of a follower or of a consumer without a rack; None if it is another."""
     fields = _ONE_PARTITION.unpack_from(data, position)
-    if fields[6] != _ONE or fields[8] != _ONE or fields[15]:
+    if fields[6] != ONE or fields[8] != ONE or fields[15]:
         return None
     rest = position + _ONE_PARTITION.size
     end = data[rest:]
-    is_of_replica = len(end) == _OF_REPLICA_SIZE and end[:5] == _OF_REPLICA and not end[-1]
+    is_of_replica = len(end) == _OF_REPLICA_SIZE and end[:5] == OF_REPLICA and not end[-1]
     if not is_of_replica and end != _NO_MORE:
         return None
     request = FetchRequest(-1, *fields[:6])
     if is_of_replica:
-        request.replica_id, request.replica_epoch = _unpack_replica_state(data, rest + len(_OF_REPLICA))
+        request.replica_id, request.replica_epoch = _unpack_replica_state(data, rest + len(OF_REPLICA))
     request.topics = [(fields[7], [_make_partition(fields[9:15])])]
     return request
 
@@ -354,7 +354,7 @@ def encode_fetch(
 
 
 _ONE_FETCHED = Struct(">iixihiB16sBihqqqxi")  # all up to the records; the last pad is a null array
-_NO_TAGS_THRICE = b"\0\0\0"
+NO_TAGS_THRICE = b"\0\0\0"
 
 
 def _encode_one_partition(
@@ -377,16 +377,16 @@ def _encode_one_partition(
         return None
     length = bytearray()
     wire.write_unsigned_varint(length, len(records) + 1)
-    size = _ONE_FETCHED.size + len(length) + len(records) + len(_NO_TAGS_THRICE)
+    size = _ONE_FETCHED.size + len(length) + len(records) + len(NO_TAGS_THRICE)
     head = _ONE_FETCHED.pack(
         size - 4,
         correlation_id,
         throttle_time_ms,
         error_code,
         session_id,
-        _ONE,
+        ONE,
         topic,
-        _ONE,
+        ONE,
         fetched.index,
         fetched.error_code,
         fetched.high_watermark,
@@ -394,7 +394,7 @@ def _encode_one_partition(
         fetched.log_start_offset,
         fetched.preferred_read_replica,
     )
-    return b"".join((head, length, records, _NO_TAGS_THRICE))
+    return b"".join((head, length, records, NO_TAGS_THRICE))
 
 
 def _size_of(piece: Piece) -> int:

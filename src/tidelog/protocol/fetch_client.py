@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tidelog.base.files import Buffer
 from tidelog.protocol import wire
 from tidelog.protocol.errors import MalformedRequest
-from tidelog.protocol.fetch import FetchPartition, FetchRequest
+from tidelog.protocol.fetch import NO_TAGS_THRICE, OF_REPLICA, ONE, FetchPartition, FetchRequest
 
 _API_KEY = 1
 _SESSIONS = 7
@@ -30,9 +30,6 @@ _PARTITION_HEAD = Struct(">ihqq")
 _EPOCH_END = Struct(">iq")
 _ONE_PARTITION = Struct(">iiibiiB16sBiiqiqiH5siqx")  # a request for it, behind its header
 _ONE_RECEIVED = Struct(">ihiB16sBihqqqBi")  # a response about it, up to the records
-_ONE = 2  # the length of an array, and one
-_OF_REPLICA = b"\1\1\1\1\x0d"  # nothing forgotten, no rack, and one tagged field: who asks
-_NO_TAGS_THRICE = b"\0\0\0"
 _ABORTED = Struct(">qq")
 
 
@@ -126,12 +123,12 @@ def _write_one_partition(out: bytearray, request: FetchRequest) -> None:
         request.isolation_level,
         request.session_id,
         request.session_epoch,
-        _ONE,
+        ONE,
         topic,
-        _ONE,
+        ONE,
         *partition,
         0,
-        _OF_REPLICA,
+        OF_REPLICA,
         request.replica_id,
         request.replica_epoch,
     )
@@ -209,14 +206,14 @@ def _decode_one_partition(data: Buffer, position: int) -> FetchResponse | None:
     """A response about one partition, without aborted transactions and tags; None if it is another."""
     fields = _ONE_RECEIVED.unpack_from(data, position)
     throttle_time_ms, error_code, session_id, topic_count, topic_id, partition_count, *row = fields
-    if topic_count != _ONE or partition_count != _ONE or row[5] > 1:
+    if topic_count != ONE or partition_count != ONE or row[5] > 1:
         return None
     try:
         size, start = wire.read_unsigned_varint(data, position + _ONE_RECEIVED.size, "records")
     except MalformedRequest:
         return None
     end = start + max(size - 1, 0)
-    if data[end:] != _NO_TAGS_THRICE:
+    if data[end:] != NO_TAGS_THRICE:
         return None
     partition = ReceivedPartition(*row[:4])
     partition.log_start_offset, partition.preferred_read_replica = row[4], row[6]
