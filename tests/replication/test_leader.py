@@ -251,3 +251,25 @@ def test_nobody_is_waited_for_long_or_often_or_who_does_not_keep_up() -> None:
     led.fetch(3, 110)
     assert not led.leadership.may_await(3, led.now_ms)
     assert led.leadership.may_await(3, 20 + AWAIT_PAUSE_MS)
+
+
+def test_a_fetch_under_a_former_epoch_counts_if_nothing_was_lost_since_and_one_of_a_later_never() -> None:
+    led = Led()
+    led.fetch(3, 90)
+    led.restart(2, is_clean=True)
+    led.fetch(2, 70, epoch=1)  # it has registered, and not heard of it
+    assert led.committed() == 70
+    led.fetch(2, 70, epoch=3)  # which the leader has not read of: who knows what it has lost
+    assert led.committed() == UNKNOWN_OFFSET
+
+
+def test_a_late_fetch_of_before_a_loss_does_not_count_for_who_was_taken_in_again() -> None:
+    led = Led()
+    led.fetch(3, 90)
+    epoch = led.restart(2, is_clean=False)
+    facts = led.leadership.facts
+    led.confirm(replace(facts, members={**facts.members, 2: epoch}))
+    led.fetch(2, 70, epoch=epoch)
+    assert led.committed() == 70
+    led.fetch(2, 80, epoch=1)
+    assert led.committed() == UNKNOWN_OFFSET
