@@ -50,8 +50,6 @@ class Segment:
         "_file",
         "_first_timestamp",
         "_largest",
-        "_tail",
-        "_tail_last_offset",
         "base_offset",
         "created_ms",
         "is_index_full",
@@ -72,8 +70,6 @@ class Segment:
         self._bytes_since_entry = 0
         self._first_timestamp: int | None = None
         self._largest: TimestampOffset | None = None
-        self._tail: Place | None = None  # the batch appended last, which most are about to read
-        self._tail_last_offset = -1
 
     @property
     def file(self) -> File:
@@ -110,8 +106,6 @@ class Segment:
         except OSError as failure:
             raise OSError(EIO, f"a batch was written and could not be indexed: {failure}") from failure
         self.size = position + size
-        self._tail = Place(position, int.from_bytes(data[:8], "big"), size)
-        self._tail_last_offset = last_offset
 
     def _open_indexes(self) -> None:
         self.file.fileno()
@@ -152,9 +146,6 @@ class Segment:
 
     def locate(self, offset: int) -> Place | None:
         """The first batch whose last offset is not below `offset`."""
-        tail = self._tail
-        if tail is not None and tail.base_offset <= offset <= self._tail_last_offset:
-            return tail
         entry = self.offset_index.floor(offset - self.base_offset)
         file = self._file or self.file
         if entry is not None:
@@ -203,7 +194,6 @@ class Segment:
 
     def truncate(self, size: int) -> None:
         """Cut the log file; the indexes are the caller's to rebuild."""
-        self._tail = None
         self.file.truncate(size)
         self.size = size
 
