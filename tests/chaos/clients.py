@@ -9,6 +9,7 @@ import random
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,12 +36,13 @@ class Clients:
         partitions: int,
         senders: Mapping[str, Mapping[str, Any]],
         groups: Mapping[str, Mapping[str, Any]],
+        diaries: Path,
         members: int = 2,
     ) -> None:
         self.partitions = partitions
         self.witness = Witness()
         self.seen = Seen(self.witness)
-        self._target = Target(bootstrap_servers, topic, partitions)
+        self._target = Target(bootstrap_servers, topic, partitions, diaries)
         self._groups = {group: dict(settings) for group, settings in groups.items()}
         self.senders = [
             Sender(name, self._target, self.witness, settings) for name, settings in senders.items()
@@ -122,6 +124,23 @@ class Clients:
             lambda: self.passed(mark) == partitions,
             lambda: f"no acknowledgement in partitions {partitions - self.passed(mark)}; {self.failures[:5]}",
             timeout_s,
+        )
+
+    def await_read(self, timeout_s: float = 60.0) -> float:
+        """Until the readers alone have read more of every partition; how many seconds it took."""
+        names, partitions = [reader.name for reader in self.readers], range(self.partitions)
+        before = {name: dict(self.seen.highest[name]) for name in names}
+
+        def standing_still() -> dict[str, list[int]]:
+            highest = self.seen.highest
+            waiting = {
+                name: [each for each in partitions if highest[name].get(each) == before[name].get(each)]
+                for name in names
+            }
+            return {name: still for name, still in waiting.items() if still}
+
+        return await_that(
+            lambda: not standing_still(), lambda: f"nothing was read in {standing_still()}", timeout_s
         )
 
     def finish(self) -> None:

@@ -92,10 +92,14 @@ class Nemesis:
         return self._bag.pop()
 
     def _await_whole(self) -> None:
-        """And until records have gone everywhere since, so that brokers know it as well as ZooKeeper."""
+        """And until records have gone everywhere since, so that brokers know it as well as ZooKeeper,
+        and have been read."""
         whole_s = self._machines.await_whole()
         passed_s = self._clients.await_passed(self._clients.mark())
-        self.story.tell(f"whole after {whole_s:.1f} s and {passed_s:.1f} s")
+        read_s = self._clients.await_read()
+        self.story.tell(
+            f"whole after {whole_s:.1f} s, passed after {passed_s:.1f} s, read after {read_s:.1f} s"
+        )
 
     def _see_progress(self, faults: list[Fault], progress: Progress, lasts_s: float) -> None:
         """At its beginning, and once more at its end: by then others may have been elected."""

@@ -14,6 +14,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiokafka
@@ -42,12 +44,24 @@ WRONG = (
     KafkaError.OFFSET_OUT_OF_RANGE,
 )
 """What a reader must never be told; all else it gets over by itself."""
+DIARY: dict[str, Any] = {"log_level": 7, "debug": "broker,topic,metadata,fetch"}
+DIARY_BYTES, DIARIES = 8 << 20, 4
 
 
 class Target(NamedTuple):
     bootstrap_servers: str
     topic: str
     partitions: int
+    diaries: Path
+
+
+def _diary(path: Path) -> logging.Logger:
+    """What librdkafka has to say of late."""
+    diary = logging.Logger(path.stem)
+    handler = RotatingFileHandler(path, maxBytes=DIARY_BYTES, backupCount=DIARIES - 1)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    diary.addHandler(handler)
+    return diary
 
 
 class Seen:
@@ -89,21 +103,22 @@ class Seen:
 
 
 class Reader:
-    """Alone, by assignment."""
+    """Alone, by assignment; it keeps a diary."""
 
     def __init__(self, name: str, target: Target, seen: Seen) -> None:
         self.name = name
         self._target = target
         self._seen = seen
-        self._consumer = Consumer(self._settings())
+        self._consumer = self._connect()
         self._begin()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def _settings(self) -> dict[str, Any]:
+    def _connect(self) -> Consumer:
         named = {"bootstrap.servers": self._target.bootstrap_servers, "group.id": f"unused-{self.name}"}
-        return named | CLIENT | READER | {"auto.offset.reset": "error"}
+        told = {"auto.offset.reset": "error", "logger": _diary(self._target.diaries / f"{self.name}.log")}
+        return Consumer(named | CLIENT | READER | DIARY | told)
 
     def _begin(self) -> None:
         places = [TopicPartition(self._target.topic, index, 0) for index in range(self._target.partitions)]
@@ -140,10 +155,10 @@ class Member(Reader):
         self._committed_s = time.monotonic()
         super().__init__(name, target, seen)
 
-    def _settings(self) -> dict[str, Any]:
+    def _connect(self) -> Consumer:
         named = {"bootstrap.servers": self._target.bootstrap_servers, "group.id": self._group}
         told = {"auto.offset.reset": "earliest", "on_commit": self._on_committed}
-        return named | CLIENT | READER | told | self._own_settings
+        return Consumer(named | CLIENT | READER | told | self._own_settings)
 
     def _begin(self) -> None:
         self._consumer.subscribe(

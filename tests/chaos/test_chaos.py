@@ -41,7 +41,7 @@ def test_whatever_fails_nothing_is_lost_doubled_or_reordered(tmp_path: Path) -> 
     seed = choose_seed()
     with Machines(tmp_path) as machines:
         machines.create(TOPIC, PARTITIONS)
-        with Clients(machines.bootstrap_servers, TOPIC, PARTITIONS, SENDERS, GROUPS) as clients:
+        with Clients(machines.bootstrap_servers, TOPIC, PARTITIONS, SENDERS, GROUPS, tmp_path) as clients:
             torment(machines, clients, seed)
         assert differing_replicas(machines) == []
 

@@ -115,7 +115,9 @@ def test_a_leader_that_wakes_acknowledges_nothing_that_others_do_not_have(
     machines: Machines, is_cut_off: bool
 ) -> None:
     slept = machines.truth.partitions(TOPIC)[0].leader
-    with Clients(machines.bootstrap_servers, TOPIC, PARTITIONS, {"plain": {}}, GROUPS) as clients:
+    with Clients(
+        machines.bootstrap_servers, TOPIC, PARTITIONS, {"plain": {}}, GROUPS, machines.directory
+    ) as clients:
         clients.await_going()
         put_to_sleep(machines, slept)
         asked = [produce(machines, slept, number) for number in range(5)]

@@ -38,7 +38,7 @@ def test_restarting_every_broker_in_turn_costs_no_error_and_no_record(tmp_path: 
     outcome, restarts, found = "failed", 0, dict[str, int]()
     with Machines(tmp_path, settings=SETTINGS) as machines:
         machines.create(TOPIC, PARTITIONS)
-        with Clients(machines.bootstrap_servers, TOPIC, PARTITIONS, SENDERS, GROUPS) as clients:
+        with Clients(machines.bootstrap_servers, TOPIC, PARTITIONS, SENDERS, GROUPS, tmp_path) as clients:
             try:
                 clients.await_going()
                 clients.await_shared()

@@ -17,7 +17,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM, Signals
+from signal import SIGCONT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, Signals
 from types import TracebackType
 from typing import Self
 
@@ -31,6 +31,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.05
 ASK_TIMEOUT_S = 2.0
+WRITE_THREADS_S = 1.0
 _LOG_SETTINGS = """\
 appender.file.type = File
 appender.file.name = file
@@ -139,9 +140,17 @@ class ZooKeeperProcess:
         until = time.monotonic() + timeout_s
         while not self.is_serving():
             if not self.is_running or time.monotonic() > until:
+                last_words = self._last_words()
+                self._write_threads()
                 self.kill()
-                raise ZooKeeperDidNotStart(f"{self.connect}: {self._last_words()}")
+                raise ZooKeeperDidNotStart(f"{self.connect}: {last_words}")
             time.sleep(POLL_S)
+
+    def _write_threads(self) -> None:
+        """What Java is at, to the end of its output: whoever looks for the reason finds it there."""
+        if self.is_running:
+            self.signal(SIGQUIT)
+            time.sleep(WRITE_THREADS_S)
 
     def is_serving(self) -> bool:
         """Whether it says that it leads, follows or is alone."""
