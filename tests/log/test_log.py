@@ -20,6 +20,8 @@ from tests.log.making import (
     reopen,
     split,
 )
+from tidelog.log.log import Log
+from tidelog.log.replica import truncate
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
 from tidelog.protocol.records import Marker, build_control_batch, read_records
 
@@ -325,3 +327,41 @@ def test_a_new_log_begins_at_the_offset_it_is_given(tmp_path: Path) -> None:
     log, _ = reopen(tmp_path, start_offset=100)
     assert append(log, make_batch()).base_offset == 100
     assert log.start_offset == 100
+
+
+def searched(log: Log, offset: int) -> bytes:
+    """All from that offset to the end of the last segment, found by its index."""
+    place = log.active.locate(offset)
+    assert place is not None
+    return log.active.file.read(place.position, log.active.size - place.position)
+
+
+def test_whoever_reads_on_from_the_end_gets_what_a_search_would_find(tmp_path: Path) -> None:
+    log = open_new(tmp_path, segment_bytes=1_024)
+    for number in range(40):
+        start = log.end_offset
+        append(log, make_batch(1, value=b"%d" % number))
+        assert read_bytes(log, start) == read_bytes(log, start) == searched(log, start)
+
+
+def test_whoever_reads_on_where_the_log_was_cut_gets_what_is_there_now(tmp_path: Path) -> None:
+    log = open_new(tmp_path)
+    append(log, make_batch(1))
+    append(log, make_batch(1))
+    read_bytes(log, 0)
+    truncate(log, 1, NOW_MS)
+    append(log, make_batch(1, value=b"longer than what was there" * 2))
+    append(log, make_batch(1, value=b"the last one"))
+    assert read_bytes(log, 2) == searched(log, 2)
+
+
+def test_a_tail_that_is_longer_than_asked_for_is_given_in_parts(tmp_path: Path) -> None:
+    log = open_new(tmp_path)
+    append(log, make_batch(1))
+    read_bytes(log, 0)
+    for _ in range(3):
+        append(log, make_batch(1))
+    whole = searched(log, 1)
+    size = len(whole) // 3
+    assert read_bytes(log, 1, max_bytes=size) == whole[:size]
+    assert log.read(1, log.end_offset, 10, at_least_one=False) is None

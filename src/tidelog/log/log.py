@@ -97,6 +97,7 @@ class Log:
         self.new_in: Directory | None = None  # where this log's folder was made, if no flush has been since
         self._unsynced_names: list[str] = []  # small files replaced since the last flush
         self._ended: list[EndedTransaction] = []
+        self._ends: list[tuple[int, int, Segment]] = []  # the last two that somebody has read to, and where
         self._flush_job: FlushJob | None = None
 
     @property
@@ -210,6 +211,9 @@ class Log:
 
         At least the first batch is whole if `at_least_one` (KIP-74); the last one may be cut.
         """
+        reads_to_end = bound_offset >= self.end_offset
+        if reads_to_end and (tail := self._read_tail(offset, max_bytes)) is not None:
+            return tail
         place = max(bisect_right(self.bases, offset) - 1, 0)
         while place < len(self.segments) and offset < bound_offset:
             segment = self.segments[place]
@@ -219,11 +223,29 @@ class Log:
                     return None
                 size = self._position_of(place, bound_offset) - found.position
                 wanted = max(max_bytes, found.size)
+                if reads_to_end and size <= wanted:
+                    self._note_end()
                 return FileSlice(segment.file, found.position, min(size, wanted)) if size > 0 else None
             place += 1
             if place < len(self.segments):
                 offset = max(offset, self.bases[place])
         return None
+
+    def _read_tail(self, offset: int, max_bytes: int) -> FileSlice | None:
+        """What has come since somebody read to the end: whoever reads on is spared the search."""
+        segment = self.segments[-1]
+        for end_offset, position, ended_in in self._ends:
+            size = segment.size - position
+            if end_offset == offset and ended_in is segment and 0 < size <= max_bytes:
+                self._note_end()
+                return FileSlice(segment.file, position, size)
+        return None
+
+    def _note_end(self) -> None:
+        """Two are kept: of two followers the second one asks for what the first one has just been given."""
+        if not self._ends or self._ends[0][0] != self.end_offset:
+            segment = self.segments[-1]
+            self._ends = [(self.end_offset, segment.size, segment), *self._ends[:1]]
 
     def _position_of(self, place: int, bound_offset: int) -> int:
         """Where readable bytes of that segment end if records from `bound_offset` on must not be seen."""
@@ -375,6 +397,7 @@ class Log:
         self.start_offset = min(self.start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
         self._ended = [ended for ended in self._ended if ended.last_offset < end_offset]
+        self._ends = []
         for index in self.aborted.values():
             index.cut_end(end_offset)
         if self._flush_job is not None:
