@@ -168,3 +168,36 @@ def test_fetches_of_some_followers_are_answered_before_their_time_and_once(
     sessions.hurry([1, 2])
     sessions.hurry([2])
     assert [connection.output for connection in connections] == [[b"nothing yet"], []]
+
+
+def woken(waiting: WaitingRoom, session: FollowerSession, partition: Partition) -> bool:
+    """Whether the follower's fetch is looked at when the partition has moved."""
+    return session.woken_by(partition) is session.parked
+
+
+def test_a_high_watermark_alone_wakes_nobody_but_who_has_readers(
+    waiting: WaitingRoom, sessions: FetchSessions, partition: Partition
+) -> None:
+    session = opened(sessions, 0)
+    session.parked = Parked(1_000, [])
+    known = session.partitions[TOPIC_ID, 0]
+    known.log_start_offset = 0
+    assert not woken(waiting, session, partition)
+    session.serves_readers = True
+    assert woken(waiting, session, partition)
+    session.serves_readers = False
+    view = memoryview(make_batch(1))
+    partition.append(view, 0, len(view), NOW_MS)
+    assert woken(waiting, session, partition), "there are records"
+    known.request = known.request._replace(fetch_offset=1)
+    assert not woken(waiting, session, partition)
+    partition.leader_epoch += 1
+    assert woken(waiting, session, partition), "it asks another leader than it thinks"
+    partition.leader_epoch -= 1
+    partition.high_watermark = 1
+    partition.trim(1)
+    assert woken(waiting, session, partition), "the log begins elsewhere"
+    known.log_start_offset = 1
+    assert not woken(waiting, session, partition)
+    partition.become_offline()
+    assert woken(waiting, session, partition)

@@ -55,6 +55,21 @@ def test_a_request_is_answered_when_what_it_waits_for_has_moved(partition: Parti
     assert (connection.output, room.answered, room.count) == ([b"done"], [waiter], 0)
 
 
+def test_who_is_woken_is_answered_one_at_a_time(partition: Partition) -> None:
+    room, connections = WaitingRoom(), [Connection(1_000) for _ in range(3)]
+    waiters = [Waiter(100, partition) for _ in connections]
+    for waiter, connection in zip(waiters, connections, strict=True):
+        room.park(waiter, connection)
+    waiters[0].is_done = waiters[2].is_done = True
+    room.on_moved(partition)
+    assert room.wake_next()
+    assert [waiter.tried for waiter in waiters] == [1, 0, 0]
+    room.drop(connections[2])
+    assert not room.wake_next()
+    assert [waiter.tried for waiter in waiters] == [1, 1, 0]
+    assert room.answered == [waiters[0]]
+
+
 def test_many_moves_are_one_look(partition: Partition) -> None:
     room, waiter = WaitingRoom(), Waiter(100, partition)
     room.park(waiter, Connection(1_000))

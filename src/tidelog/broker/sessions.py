@@ -44,6 +44,19 @@ class SessionPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
 
+    def is_behind(self, partition: Partition, replica_id: int) -> bool:
+        """Whether a follower would learn more than a high watermark by an answer."""
+        asked, log, leadership = self.request, partition.log, partition.leadership
+        return (
+            leadership is None
+            or replica_id not in leadership.followers
+            or asked.fetch_offset != log.end_offset
+            or asked.current_leader_epoch != partition.leader_epoch
+            or self.log_start_offset < log.start_offset
+            or partition.error_code != 0
+            or partition.parting(asked.fetch_offset, asked.last_fetched_epoch) is not None
+        )
+
     def is_news(self, fetched: FetchedPartition) -> bool:
         """Whether the client needs to hear of it; if so, it is noted as told."""
         is_news = (
@@ -99,7 +112,7 @@ class FetchSession:
 
 
 class FollowerSession(FetchSession):
-    __slots__ = ("_replica_epoch", "_waiting", "_watched", "moved", "parked", "replica_id")
+    __slots__ = ("_replica_epoch", "_waiting", "_watched", "moved", "parked", "replica_id", "serves_readers")
 
     def __init__(
         self, session_id: int, uses_topic_ids: bool, now_ms: int, replica_id: int, waiting: WaitingRoom
@@ -107,6 +120,7 @@ class FollowerSession(FetchSession):
         super().__init__(session_id, uses_topic_ids, now_ms)
         self.replica_id = replica_id
         self._replica_epoch = -1
+        self.serves_readers = False  # it has consumers of its own, who wait for the high watermark
         self.moved: dict[tuple[TopicKey, int], None] = {}  # to be looked at, in this order
         self.parked: Parked | None = None  # its fetch that waits
         self._waiting = waiting
@@ -144,7 +158,10 @@ class FollowerSession(FetchSession):
             self.moved[key] = None
             if partition.leadership is not None:
                 partition.leadership.renew(self.replica_id, self.used_ms)
-        return self.parked
+        known = self.partitions.get(key)
+        if known is None or self.serves_readers or known.is_behind(partition, self.replica_id):
+            return self.parked
+        return None
 
     def move_back(self, key: tuple[TopicKey, int]) -> None:
         self.moved.pop(key, None)

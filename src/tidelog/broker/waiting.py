@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
@@ -66,6 +67,7 @@ class WaitingRoom:
         self._deadlines: list[tuple[int, int, Parked]] = []
         self._sequence = 0
         self._moved: dict[Partition, None] = {}
+        self._woken: deque[Parked] = deque()  # to be looked at
         self.count = 0
         self.counts: dict[int, int] = {}  # the same by API key
         self.watched_count = 0  # partitions that parked requests wait for, each counted for each request
@@ -103,19 +105,34 @@ class WaitingRoom:
             self._moved[partition] = None
 
     def wake(self) -> None:
-        """Answer what can be answered now. Once for all that moved since the last time."""
-        while self._moved:
-            moved, self._moved = self._moved, {}
-            woken: dict[Parked, None] = {}  # once each, however much of what they wait for has moved
-            for partition in moved:
-                for watcher in self._by_partition.get(partition, ()):
-                    parked = watcher.woken_by(partition)
-                    if parked is not None:
-                        woken[parked] = None
-            for parked in woken:
+        """Answer all that can be answered now."""
+        while self.wake_next():
+            pass
+
+    def wake_next(self) -> bool:
+        """Answer one of those that can be answered now; whether there was one. What it got can leave before
+        the next one is looked at."""
+        while self._woken or self._moved:
+            if not self._woken:
+                self._find_woken()
+            while self._woken:
+                parked = self._woken.popleft()
                 answer = None if parked.is_gone else parked.try_finish()
                 if answer is not None:
                     self._leave(parked, answer)
+                    return True
+        return False
+
+    def _find_woken(self) -> None:
+        """Each once, however much of what it waits for has moved."""
+        moved, self._moved = self._moved, {}
+        woken: dict[Parked, None] = {}
+        for partition in moved:
+            for watcher in self._by_partition.get(partition, ()):
+                parked = watcher.woken_by(partition)
+                if parked is not None:
+                    woken[parked] = None
+        self._woken.extend(woken)
 
     def tick(self, uptime_ms: int) -> None:
         deadlines = self._deadlines

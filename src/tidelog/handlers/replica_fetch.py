@@ -40,6 +40,7 @@ def handle_replica_fetch(
     if session is None:
         session = FollowerSession(0, uses_topic_ids, broker.uptime_ms, fetch.replica_id, broker.waiting)
     session.update(fetch)
+    session.serves_readers = broker.settings.text("replica.selector.class") != ""
     reading = ReplicaReading(broker, request, fetch, session)
     reading.note_offsets()
     wait_ms = min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX)
@@ -107,22 +108,13 @@ class ReplicaReading:
         """Whether to read at all: mostly what has moved is a high watermark, which followers hear of with the
         next records."""
         session = self._session
-        if self._is_full or self._serves_readers or not session.partitions:
+        if self._is_full or session.serves_readers or not session.partitions:
             return True
-        return any(self._is_behind(self._partition(key), session.partitions[key]) for key in session.moved)
-
-    def _is_behind(self, partition: Partition | None, known: SessionPartition) -> bool:
-        leadership = partition.leadership if partition is not None else None
-        if partition is None or leadership is None or self._fetch.replica_id not in leadership.followers:
-            return True
-        asked, log = known.request, partition.log
-        return (
-            asked.fetch_offset != log.end_offset
-            or asked.current_leader_epoch != partition.leader_epoch
-            or known.log_start_offset < log.start_offset
-            or partition.error_code != 0
-            or partition.parting(asked.fetch_offset, asked.last_fetched_epoch) is not None
-        )
+        for key in session.moved:
+            partition = self._partition(key)
+            if partition is None or session.partitions[key].is_behind(partition, session.replica_id):
+                return True
+        return False
 
     def read(self) -> None:
         """Read all that has moved, from the start; what an earlier read found is let go."""
@@ -202,7 +194,7 @@ class ReplicaReading:
         is_urgent = self._is_full or self._is_news or not self._session.partitions
         if is_urgent or self._size >= self._fetch.min_bytes:
             return True
-        return self._serves_readers and self._has_untold_watermark()
+        return self._session.serves_readers and self._has_untold_watermark()
 
     def _has_untold_watermark(self) -> bool:
         """Whether a high watermark has moved since the follower was told."""
@@ -211,11 +203,6 @@ class ReplicaReading:
             partition is not None and partitions[key].high_watermark < partition.high_watermark
             for key, partition, _ in self._found
         )
-
-    @property
-    def _serves_readers(self) -> bool:
-        """Whether the follower has consumers of its own, who wait for the high watermark."""
-        return self._broker.settings.text("replica.selector.class") != ""
 
     def encode(self) -> Answer:
         session = self._session
@@ -284,8 +271,6 @@ class ParkedReplicaFetch(Parked):
 
     def try_finish(self) -> Answer | None:
         reading = self._reading
-        if not reading.may_find():
-            return None
         reading.read()
         if reading.is_enough():
             return reading.encode()
