@@ -232,8 +232,10 @@ class Replicas:
 
     def _hold_unflushed(self, partition: Partition) -> None:
         """Where only flushed bytes count, a follower asks for more when it has flushed what it has (R15)."""
+        if not partition.is_caught_by_flush or partition.role is not Role.FOLLOWER:
+            return
         fetcher = self._fetchers.get(partition.leader_id)
-        if fetcher is not None and partition.role is Role.FOLLOWER and partition.is_caught_by_flush:
+        if fetcher is not None:
             partition.is_flush_wanted = True
             fetcher.hold(partition)
             self._broker.maybe_flush(partition)

@@ -35,6 +35,8 @@ def is_waived(facts: PartitionFacts, settings: TopicSettings) -> bool:
     """Whether a replica may count that was stopped uncleanly: it has lost nothing, or nobody has more."""
     if len(facts.replicas) == 1 or settings.flush_messages == 1:
         return True
+    if not facts.adding:
+        return False
     before = facts.replicas_before  # the only one, while others are being added and have nothing yet
     return len(before) == 1 and facts.in_sync_replicas == before and not facts.eligible
 

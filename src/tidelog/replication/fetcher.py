@@ -123,15 +123,15 @@ class Fetcher:
         """The frame to send now; None if one is under way, or there is nothing to ask for."""
         if self.is_under_way or now_ms < self._retry_ms:
             return None
-        for key in [key for key, due in self._waiting.items() if 0 <= due <= now_ms]:
-            del self._waiting[key]
-            self._changed[key] = None
+        if self._waiting:
+            self._end_waits(now_ms)
         wanted, forgotten = self._difference()
         if not self._told and not wanted:
             return None
         limits = self.limits
-        is_flushing = any(due < 0 for due in self._waiting.values())  # and will want more very soon
-        wait_ms = min(limits.wait_ms, FLUSHING_WAIT_MS) if is_flushing else limits.wait_ms
+        wait_ms = limits.wait_ms
+        if self._waiting and any(due < 0 for due in self._waiting.values()):
+            wait_ms = min(wait_ms, FLUSHING_WAIT_MS)  # what is being flushed is wanted very soon
         request = FetchRequest(self._node_id, wait_ms, limits.min_bytes, limits.max_bytes, 0)
         request.session_id, request.session_epoch = self._session_id, self._session_epoch
         request.replica_epoch = self.broker_epoch
@@ -140,16 +140,22 @@ class Fetcher:
                 request.topics[-1][1].append(asked)
             else:
                 request.topics.append((topic_id, [asked]))
-        request.forgotten = [(topic_id, [index]) for topic_id, index in forgotten]
-        for key in forgotten:
-            del self._told[key]
-        self._told |= wanted
+        if forgotten:
+            request.forgotten = [(topic_id, [index]) for topic_id, index in forgotten]
+            for key in forgotten:
+                del self._told[key]
+        self._told.update(wanted)
         self._changed = {}
         self.is_under_way = True
         self._sent_ms = now_ms
         self._retry_ms = 0
         self._correlation_id = (self._correlation_id + 1) & _EPOCH_MAX
         return encode_fetch_request(FETCH_VERSION, self._correlation_id, CLIENT_ID, request)
+
+    def _end_waits(self, now_ms: int) -> None:
+        for key in [key for key, due in self._waiting.items() if 0 <= due <= now_ms]:
+            del self._waiting[key]
+            self._changed[key] = None
 
     def _difference(self) -> tuple[dict[tuple[bytes, int], FetchPartition], list[tuple[bytes, int]]]:
         wanted: dict[tuple[bytes, int], FetchPartition] = {}

@@ -138,23 +138,29 @@ class Leadership:
         facts, image = self.facts, self._image
         if is_waived:
             return len(facts.in_sync_replicas)
-        return sum(image.is_trusted(facts, node_id) for node_id in facts.in_sync_replicas)
+        count = 0
+        for node_id in facts.in_sync_replicas:
+            count += image.is_trusted(facts, node_id)
+        return count
+
+    def least_end_offset(self, own_end_offset: int) -> int:
+        """How far all have got who must, if what they say counts."""
+        least = own_end_offset
+        for node_id in self._required:
+            least = min(least, self.followers[node_id].end_offset)
+        if self.awaited is not None:
+            least = min(least, self.followers[self.awaited].end_offset)
+        return least
 
     def committed(self, own_end_offset: int, min_insync: int, is_waived: bool) -> int:
         """How far all have got who must; nothing is below it that one of them lacks."""
         if self.facts.eligible or self.trusted_count(is_waived) < min_insync:
             return UNKNOWN_OFFSET
-        reached = own_end_offset
         facts = self.pending or self.facts
         for node_id in self._required:
-            end_offset = self.followers[node_id].end_offset
-            if end_offset < reached:
-                reached = end_offset
             if not self.covers(facts if node_id in facts.members else self.facts, node_id, is_waived):
                 return UNKNOWN_OFFSET
-        if self.awaited is not None:
-            reached = min(reached, self.followers[self.awaited].end_offset)
-        return reached
+        return self.least_end_offset(own_end_offset)
 
     # The ISR.
 

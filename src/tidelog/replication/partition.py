@@ -295,7 +295,7 @@ class Partition:
         """Move the high watermark to what every in-sync replica has; whether it moved."""
         leadership = self.leadership
         end_offset = self.counted_end_offset
-        if leadership is None or end_offset <= self.high_watermark:
+        if leadership is None or leadership.least_end_offset(end_offset) <= self.high_watermark:
             return False
         reached = leadership.committed(end_offset, self.min_insync, self.is_waived)
         if reached <= self.high_watermark:
