@@ -8,6 +8,7 @@ import pytest
 
 from tidelog.broker.peers import PeerSend
 from tidelog.server.peers import Peers
+from tidelog.server.sockets import Sockets
 
 FRAMES = [b"small", bytes(range(256)) * 3, b"x" * 65_532, b"y" * 65_533, b"z" * 300_000, b"last!"]
 
@@ -16,11 +17,9 @@ class Owner:
     def __init__(self) -> None:
         self.frames: list[bytes] = []
         self.closed = asyncio.Event()
-        self.kept: list[memoryview] = []
 
     def on_peer_frame(self, node_id: int, lane: int, frame: memoryview) -> None:
         self.frames.append(bytes(frame))
-        self.kept.append(frame)
 
     def on_peer_closed(self, node_id: int, lane: int) -> None:
         self.closed.set()
@@ -41,10 +40,13 @@ async def receive(pieces: list[bytes]) -> Owner:
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        peers = Peers(owner, asyncio.get_running_loop(), 1_000_000)
+        loop = asyncio.get_running_loop()
+        sockets = Sockets(loop, lambda: None)
+        peers = Peers(owner, loop, sockets, 1_000_000)
         peers.send(PeerSend(1, 0, "127.0.0.1", port, b"asked"))
         await asyncio.wait_for(owner.closed.wait(), 30)
         peers.close()
+        sockets.close()
     return owner
 
 
@@ -54,7 +56,6 @@ def test_frames_come_whole_in_pieces_of_any_size(size: int) -> None:
     stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
     owner = asyncio.run(receive([stream[at : at + size] for at in range(0, len(stream), size)]))
     assert owner.frames == frames
-    assert [bytes(frame) for frame in owner.kept] == frames, "a frame is whoever's it was given to"
 
 
 @pytest.mark.parametrize("size", [-1, 0, 4, 1_000_001])
@@ -62,3 +63,44 @@ def test_a_size_that_no_answer_has_ends_the_connection(size: int) -> None:
     good = len(FRAMES[0]).to_bytes(4, "big") + FRAMES[0]
     owner = asyncio.run(receive([good + size.to_bytes(4, "big", signed=True) + b"rest", good]))
     assert owner.frames == FRAMES[:1]
+
+
+def test_what_a_peer_does_not_take_at_once_is_sent_when_it_does() -> None:
+    async def live() -> bytes:
+        owner, came = Owner(), asyncio.get_running_loop().create_future()
+        frames = [bytes([number]) * 3_000_000 for number in range(4)]
+
+        async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            came.set_result(await reader.readexactly(sum(map(len, frames))))
+            writer.close()
+
+        server = await asyncio.start_server(take, "127.0.0.1", 0)
+        async with server:
+            loop = asyncio.get_running_loop()
+            sockets = Sockets(loop, lambda: None)
+            peers = Peers(owner, loop, sockets, 1_000_000)
+            port = server.sockets[0].getsockname()[1]
+            for frame in frames:
+                peers.send(PeerSend(1, 0, "localhost", port, frame))
+                await asyncio.sleep(0)
+            received: bytes = await asyncio.wait_for(came, 30)
+            await asyncio.wait_for(owner.closed.wait(), 30)
+            peers.close()
+            sockets.close()
+        assert received == b"".join(frames)
+        return received
+
+    assert asyncio.run(live())
+
+
+def test_a_peer_that_is_not_there_is_told_as_one_that_has_gone() -> None:
+    async def live() -> None:
+        owner, loop = Owner(), asyncio.get_running_loop()
+        sockets = Sockets(loop, lambda: None)
+        peers = Peers(owner, loop, sockets, 1_000_000)
+        peers.send(PeerSend(1, 0, "127.0.0.1", 1, b"asked"))
+        await asyncio.wait_for(owner.closed.wait(), 30)
+        peers.close()
+        sockets.close()
+
+    asyncio.run(live())

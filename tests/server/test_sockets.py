@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
+import pytest
+
 from tidelog.base.limits import SOCKETS_PER_TURN
+from tidelog.server.poll import READABLE, WRITABLE, Poll, SelectorPoll, new_poll
+from tidelog.server.selector import EagerLoop
 from tidelog.server.sockets import Sockets
 
 
 class Table:
     """Pairs of sockets in a loop; who was served, and where turns ended."""
 
-    def __init__(self, count: int) -> None:
-        self.loop = asyncio.new_event_loop()
+    def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self.told: list[str] = []
         self.sockets = Sockets(self.loop, lambda: self.told.append("end"))
         self.pairs = [socket.socketpair() for _ in range(count)]
@@ -36,8 +40,8 @@ class Table:
 
 
 @contextmanager
-def table_of(count: int) -> Iterator[Table]:
-    table = Table(count)
+def table_of(count: int, loop: type[asyncio.AbstractEventLoop] = EagerLoop) -> Iterator[Table]:
+    table = Table(count, loop())
     with closing(table.loop):
         yield table
         table.sockets.close()
@@ -46,8 +50,9 @@ def table_of(count: int) -> Iterator[Table]:
             theirs.close()
 
 
-def test_who_is_ready_at_once_is_served_in_one_turn() -> None:
-    with table_of(3) as table:
+@pytest.mark.parametrize("loop", [EagerLoop, asyncio.SelectorEventLoop])
+def test_who_is_ready_at_once_is_served_in_one_turn(loop: type[asyncio.AbstractEventLoop]) -> None:
+    with table_of(3, loop) as table:
         for place in range(3):
             table.watch(place)
             table.pairs[place][1].send(b"x")
@@ -96,3 +101,47 @@ def test_a_socket_can_be_watched_for_both_and_for_one_again() -> None:
         table.sockets.remove_reader(ours)
         table.pairs[0][1].send(b"x")
         assert table.turn() == []
+
+
+def test_a_turn_that_fails_is_told_and_the_next_one_comes() -> None:
+    with table_of(1) as table:
+        told: list[object] = []
+        table.loop.set_exception_handler(lambda _, context: told.append(context["exception"]))
+        bug = RuntimeError("a bug")
+
+        def fail() -> None:
+            raise bug
+
+        table.sockets.add_reader(table.pairs[0][0].fileno(), fail)
+        table.pairs[0][1].send(b"x")
+        table.turn()
+        assert told == [bug]
+        table.watch(0)
+        assert table.turn() == ["0", "end"]
+
+
+def test_what_is_not_served_in_place_is_the_loop_s() -> None:
+    with table_of(2) as table:
+        table.watch(0)
+        table.loop.add_reader(table.pairs[1][0].fileno(), lambda: table.told.append("the loop's"))
+        for _, theirs in table.pairs:
+            theirs.send(b"x")
+        assert sorted(table.turn()) == ["0", "end", "the loop's"]
+        table.loop.remove_reader(table.pairs[1][0].fileno())
+
+
+@pytest.mark.parametrize("make", [new_poll, SelectorPoll])
+def test_every_poll_tells_the_same(make: Callable[[], Poll]) -> None:
+    poll, (ours, theirs) = make(), socket.socketpair()
+    with closing(poll), closing(ours), closing(theirs):
+        poll.register(ours.fileno(), READABLE)
+        assert poll.poll(0) == []
+        theirs.send(b"x")
+        assert poll.poll(0) == [(ours.fileno(), READABLE)]
+        poll.modify(ours.fileno(), READABLE | WRITABLE)
+        assert poll.poll(0) == [(ours.fileno(), READABLE | WRITABLE)]
+        theirs.close()
+        (ready,) = poll.poll(0)
+        assert ready[1] & ~WRITABLE and ready[1] & ~READABLE, "the end is for both"
+        poll.unregister(ours.fileno())
+        assert poll.poll(0) == []

@@ -13,6 +13,8 @@ FRAMES_BUFFERED_BYTES_MAX = 512 * MIB  # frames half received or held back, of a
 PIPELINED_REQUESTS_MAX = 1_024  # requests of one connection that wait for an answer
 UNSENT_BYTES_MAX = 8 * MIB  # answers of one connection not yet taken by the client; then it is not read
 CONNECTIONS_MAX = 10_000
+PEER_HEAD_SIZE = 64 * KIB  # what a single read of a peer's socket brings, unless a larger frame has begun
+PEER_BUFFER_KEPT_SIZE = 2 * MIB  # of a larger frame, kept for the next
 ANSWERS_PER_FLUSH = 32  # answers made before the first of them is sent
 TURN_MS_MAX = 5  # of one client's pipelined requests; then the others have their turn
 # One sendfile call. What fits one segment of the loopback and one of the kernel's pipes (16 pages, wherever

@@ -16,14 +16,14 @@ from collections.abc import Mapping
 from tidelog.base.events import error
 from tidelog.base.setting import InvalidSetting
 from tidelog.server.locks import StartFailed
-from tidelog.server.selector import EagerSelector
+from tidelog.server.selector import EagerLoop
 from tidelog.server.serve import Server
 
 
 def run(properties: Mapping[str, str]) -> int:
     """Serve in the foreground until SIGTERM or SIGINT; the exit code."""
     try:
-        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(EagerSelector())) as runner:
+        with asyncio.Runner(loop_factory=EagerLoop) as runner:
             return runner.run(_run(properties))
     except (InvalidSetting, StartFailed) as problem:
         print(f"tidelog: {problem}", file=sys.stderr)

@@ -1,7 +1,9 @@
 """Connections to other brokers: one for each peer and lane, opened when there is something to send.
 
+Each is one of the sockets that are watched together, and is read in their turn.
+
 **Invariant:** whatever was sent on a connection and is unanswered when it ends, the broker hears of its end
-once.
+once. The memory of a frame is whoever's it is given to until that returns.
 """
 
 from __future__ import annotations
@@ -10,11 +12,12 @@ import asyncio
 import socket
 from typing import Protocol
 
+from tidelog.base.limits import PEER_BUFFER_KEPT_SIZE, PEER_HEAD_SIZE
 from tidelog.broker.peers import PeerClose, PeerSend
+from tidelog.server.sockets import Sockets
 
 CONNECT_TIMEOUT_S = 5.0
 _SIZE_LENGTH = 4
-_HEAD_SIZE = 65_536
 
 
 class PeersOwner(Protocol):
@@ -26,9 +29,12 @@ class PeersOwner(Protocol):
 
 
 class Peers:
-    def __init__(self, owner: PeersOwner, loop: asyncio.AbstractEventLoop, frame_size_max: int) -> None:
+    def __init__(
+        self, owner: PeersOwner, loop: asyncio.AbstractEventLoop, sockets: Sockets, frame_size_max: int
+    ) -> None:
         self._owner = owner
         self._loop = loop
+        self._sockets = sockets
         self._frame_size_max = frame_size_max
         self._links: dict[tuple[int, int], _Link] = {}
         self._is_closed = False
@@ -42,7 +48,7 @@ class Peers:
             link.close()
             link = None
         if link is None:
-            link = self._links[key] = _Link(self, key, address, self._frame_size_max)
+            link = self._links[key] = _Link(self, self._sockets, key, address, self._frame_size_max)
             link.connecting = self._loop.create_task(self._connect(link))
         link.send(effect.frame)
 
@@ -54,9 +60,29 @@ class Peers:
     async def _connect(self, link: _Link) -> None:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                await self._loop.create_connection(lambda: link, *link.address)
+                link.begin(await self._open(*link.address))
         except OSError:
             self.on_ended(link)
+
+    async def _open(self, host: str, port: int) -> socket.socket:
+        """Connected to the first of the host's addresses that takes it; OSError if none does."""
+        failure = OSError(f"{host} has no address")
+        for family, kind, protocol, _, address in await self._loop.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        ):
+            sock = socket.socket(family, kind, protocol)
+            try:
+                sock.setblocking(False)
+                await self._loop.sock_connect(sock, address)
+            except OSError as refused:
+                failure = refused
+                sock.close()
+            except asyncio.CancelledError:
+                sock.close()
+                raise
+            else:
+                return sock
+        raise failure
 
     def on_frame(self, link: _Link, frame: memoryview) -> None:
         if self._links.get(link.key) is link and not self._is_closed:
@@ -74,50 +100,87 @@ class Peers:
             link.close()
 
 
-class _Link(asyncio.BufferedProtocol):
-    """One connection. Small frames are taken from a buffer of its own, as many as have come at once; the rest
-    of a larger one is received where it will lie."""
+class _Link:
+    """One connection. Small frames are taken where they came, as many as have come at once; the rest of a
+    larger one is received where it will lie, in memory that is kept for the next."""
 
     def __init__(
-        self, peers: Peers, key: tuple[int, int], address: tuple[str, int], frame_size_max: int
+        self,
+        peers: Peers,
+        sockets: Sockets,
+        key: tuple[int, int],
+        address: tuple[str, int],
+        frame_size_max: int,
     ) -> None:
         self.key = key
         self.address = address
         self.connecting: asyncio.Task[None] | None = None
         self._peers = peers
+        self._sockets = sockets
         self._frame_size_max = frame_size_max
-        self._transport: asyncio.Transport | None = None
-        self._unsent: list[bytes | bytearray] = []
-        self._head = memoryview(bytearray(_HEAD_SIZE))
+        self._socket: socket.socket | None = None
+        self._unsent = bytearray()
+        self._head = memoryview(bytearray(PEER_HEAD_SIZE))
+        self._large = memoryview(b"")  # what the last large frame was received in
         self._buffer = self._head
         self._filled = 0
 
+    def begin(self, sock: socket.socket) -> None:
+        self._socket = sock
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._sockets.add_reader(sock.fileno(), self._on_readable)
+        if self._unsent:
+            self._sockets.add_writer(sock.fileno(), self._on_writable)
+
     def send(self, frame: bytes | bytearray) -> None:
-        if self._transport is None:
-            self._unsent.append(frame)
-        else:
-            self._transport.write(frame)
+        sock = self._socket
+        if sock is None or self._unsent:
+            self._unsent += frame
+            return
+        try:
+            sent = sock.send(frame)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            self.close()
+            return
+        if sent < len(frame):
+            self._unsent += memoryview(frame)[sent:]
+            self._sockets.add_writer(sock.fileno(), self._on_writable)
+
+    def _on_writable(self) -> None:
+        assert self._socket is not None
+        try:
+            del self._unsent[: self._socket.send(self._unsent)]
+        except BlockingIOError:
+            return
+        except OSError:
+            self.close()
+            return
+        if not self._unsent:
+            self._sockets.remove_writer(self._socket.fileno())
 
     def close(self) -> None:
         if self.connecting is not None:
             self.connecting.cancel()
-        if self._transport is not None:
-            self._transport.abort()
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            self._sockets.remove(sock.fileno())
+            sock.close()
         self._peers.on_ended(self)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        unsent, self._unsent = self._unsent, []
-        for frame in unsent:
-            transport.write(frame)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer[self._filled :]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._filled += nbytes
+    def _on_readable(self) -> None:
+        assert self._socket is not None
+        try:
+            size = self._socket.recv_into(self._buffer[self._filled :])
+        except BlockingIOError:
+            return
+        except OSError:
+            size = 0
+        if size == 0:
+            self.close()
+            return
+        self._filled += size
         if self._buffer is self._head:
             self._take_frames()
         elif self._filled == len(self._buffer):
@@ -133,16 +196,21 @@ class _Link(asyncio.BufferedProtocol):
                 return
             if start + size > end:
                 if start + size > len(head):
-                    self._buffer, self._filled = memoryview(bytearray(size)), end - start
-                    self._buffer[: self._filled] = head[start:end]
+                    self._begin_large(size, head[start:end])
                     return
                 break
-            frame = memoryview(bytes(head[start : start + size]))
+            frame = head[start : start + size]
             start += size + _SIZE_LENGTH
             self._peers.on_frame(self, frame)
         rest = bytes(head[start - _SIZE_LENGTH : end])
         self._filled = len(rest)
         head[: len(rest)] = rest
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._peers.on_ended(self)
+    def _begin_large(self, size: int, received: memoryview) -> None:
+        buffer = self._large[:size]
+        if len(buffer) < size:
+            buffer = memoryview(bytearray(size))
+            if size <= PEER_BUFFER_KEPT_SIZE:
+                self._large = buffer
+        self._buffer, self._filled = buffer, len(received)
+        buffer[: len(received)] = received

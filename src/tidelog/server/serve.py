@@ -138,7 +138,7 @@ class Server:
         is_sharing = self._open_store is not None or self.settings.text(CONNECT) != ""
         self.broker = Broker(self.settings, directories, os.urandom, is_sharing, read_boot_id())
         self.report.level = lambda: self.broker.logger_level
-        self._peer_links = Peers(self, self.loop, self._frame_size_max)
+        self._peer_links = Peers(self, self.loop, self.sockets, self._frame_size_max)
         self._store = await self._make_store(directories[0].path)
         self._is_store_open = True
         self._serving = asyncio.get_running_loop().create_future()
@@ -359,7 +359,6 @@ class Server:
             self.broker.on_peer_frame(node_id, lane, frame)
         except Exception as bug:
             self.report.tell(error("answer of a peer not taken", peer=node_id, traceback=trace_of(bug)))
-        self.settle()
 
     def on_peer_closed(self, node_id: int, lane: int) -> None:
         self.set_time()
@@ -370,35 +369,13 @@ class Server:
 
     def settle(self) -> None:
         """After any input: wake who can be woken, send what they got, run what the broker asked for."""
-        broker = self.broker
-        broker.waiting.wake()
-        if broker.waiting.answered:
-            answered, broker.waiting.answered = broker.waiting.answered, []
-            for parked in answered:
-                waited_ms = broker.uptime_ms - parked.parked_ms
-                self.vitals.request_times[parked.api_key].observe(waited_ms * MILLISECOND_NS)
-                assert parked.connection is not None
-                transport = self._transports.get(parked.connection)
-                if transport is not None:
-                    transport.flush()
+        broker, waiting = self.broker, self.broker.waiting
+        if waiting.answered:
+            self._send_answers()
+        while waiting.wake_next():  # each goes to work on its answer while the next one gets its own
+            self._send_answers()
         if broker.effects:
-            effects, broker.effects = broker.effects, []
-            for effect in effects:
-                if isinstance(effect, StoreRequest):
-                    self._submitted_ns[effect.ticket] = monotonic_ns()
-                    self._store.submit(effect)
-                elif isinstance(effect, Watch):
-                    self._store.submit(effect)
-                elif isinstance(effect, PeerSend):
-                    self._peer_links.send(effect)
-                elif isinstance(effect, PeerClose):
-                    self._peer_links.drop(effect)
-                elif isinstance(effect, Checkpoint):
-                    self._jobs.write_checkpoint(effect)
-                elif isinstance(effect, CopyRequest):
-                    self._jobs.copy(effect)
-                else:
-                    self._jobs.remove_later(effect)
+            self._carry_out_effects()
         if broker.flushes:
             flushes, broker.flushes = broker.flushes, []
             for partition, job in flushes:
@@ -415,6 +392,37 @@ class Server:
         deadline_ms = broker.waiting.first_deadline_ms
         if deadline_ms is not None and deadline_ms < self._next_tick_ms and not self.is_stopping:
             self._tick_in(max(deadline_ms - broker.uptime_ms, 1))
+
+    def _send_answers(self) -> None:
+        """To those who have waited for them."""
+        broker, times = self.broker, self.vitals.request_times
+        answered, broker.waiting.answered = broker.waiting.answered, []
+        for parked in answered:
+            assert parked.connection is not None
+            transport = self._transports.get(parked.connection)
+            if transport is not None:
+                transport.flush()
+        for parked in answered:
+            times[parked.api_key].observe((broker.uptime_ms - parked.parked_ms) * MILLISECOND_NS)
+
+    def _carry_out_effects(self) -> None:
+        effects, self.broker.effects = self.broker.effects, []
+        for effect in effects:
+            if isinstance(effect, PeerSend):
+                self._peer_links.send(effect)
+            elif isinstance(effect, StoreRequest):
+                self._submitted_ns[effect.ticket] = monotonic_ns()
+                self._store.submit(effect)
+            elif isinstance(effect, Watch):
+                self._store.submit(effect)
+            elif isinstance(effect, PeerClose):
+                self._peer_links.drop(effect)
+            elif isinstance(effect, Checkpoint):
+                self._jobs.write_checkpoint(effect)
+            elif isinstance(effect, CopyRequest):
+                self._jobs.copy(effect)
+            else:
+                self._jobs.remove_later(effect)
 
     def _work(self) -> None:
         """One piece of what takes long, between the turns of clients."""

@@ -1,8 +1,9 @@
-"""The sockets of clients, watched apart from everything else of the event loop.
+"""The sockets of clients and peers, watched apart from everything else of the event loop.
 
 Whoever is ready at the same moment is served in one turn, and what follows from it (appends that commits
 share, answers of requests that waited) is seen to once, at its end. The event loop knows one descriptor for
-all of them, so a request costs it nothing: it would make a callback for each.
+all of them, so a request costs it nothing: it would make a callback for each. An `EagerLoop` does not even
+make one for all of them.
 
 **Invariant:** a callback that was taken back is not called any more, not in the same turn either.
 """
@@ -10,41 +11,48 @@ all of them, so a request costs it nothing: it would make a callback for each.
 from __future__ import annotations
 
 import asyncio
-import selectors
 from collections.abc import Callable
 from time import monotonic_ns
 
 from tidelog.base.limits import SOCKET_TURN_NS_MAX, SOCKETS_PER_TURN
+from tidelog.server.poll import READABLE, WRITABLE, new_poll
+from tidelog.server.selector import EagerLoop
 
-_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+Callback = Callable[[], None]
 
 
 class _Watched:
     __slots__ = ("reader", "writer")
 
     def __init__(self) -> None:
-        self.reader: Callable[[], None] | None = None
-        self.writer: Callable[[], None] | None = None
+        self.reader: Callback | None = None
+        self.writer: Callback | None = None
 
     @property
     def events(self) -> int:
-        return (_READ if self.reader is not None else 0) | (_WRITE if self.writer is not None else 0)
+        return (READABLE if self.reader is not None else 0) | (WRITABLE if self.writer is not None else 0)
 
 
 class Sockets:
-    def __init__(self, loop: asyncio.AbstractEventLoop, end_turn: Callable[[], None]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, end_turn: Callback) -> None:
         self._loop = loop
         self._end_turn = end_turn
-        self._selector = selectors.DefaultSelector()
+        self._poll = new_poll()
         self._watched: dict[int, _Watched] = {}
-        self._descriptor: int = self._selector.fileno()  # epoll and kqueue have one
-        loop.add_reader(self._descriptor, self._serve)
+        self._descriptor = self._poll.fileno()
+        if isinstance(loop, EagerLoop):
+            loop.serve(self._descriptor, self._serve)
+        else:
+            loop.add_reader(self._descriptor, self._serve)
 
     def close(self) -> None:
-        self._loop.remove_reader(self._descriptor)
-        self._selector.close()
+        if isinstance(self._loop, EagerLoop):
+            self._loop.serve_no_more(self._descriptor)
+        else:
+            self._loop.remove_reader(self._descriptor)
+        self._poll.close()
 
-    def add_reader(self, descriptor: int, reader: Callable[[], None]) -> None:
+    def add_reader(self, descriptor: int, reader: Callback) -> None:
         watched = self._watched.setdefault(descriptor, _Watched())
         self._change(descriptor, watched, reader, watched.writer)
 
@@ -52,7 +60,7 @@ class Sockets:
         watched = self._watched[descriptor]
         self._change(descriptor, watched, None, watched.writer)
 
-    def add_writer(self, descriptor: int, writer: Callable[[], None]) -> None:
+    def add_writer(self, descriptor: int, writer: Callback) -> None:
         watched = self._watched.setdefault(descriptor, _Watched())
         self._change(descriptor, watched, watched.reader, writer)
 
@@ -60,33 +68,33 @@ class Sockets:
         watched = self._watched[descriptor]
         self._change(descriptor, watched, watched.reader, None)
 
+    def remove(self, descriptor: int) -> None:
+        self._change(descriptor, self._watched[descriptor], None, None)
+
     def _change(
-        self,
-        descriptor: int,
-        watched: _Watched,
-        reader: Callable[[], None] | None,
-        writer: Callable[[], None] | None,
+        self, descriptor: int, watched: _Watched, reader: Callback | None, writer: Callback | None
     ) -> None:
         before = watched.events
         watched.reader, watched.writer = reader, writer
         after = watched.events
         if not before:
-            self._selector.register(descriptor, after, watched)
+            self._poll.register(descriptor, after)
         elif after:
-            self._selector.modify(descriptor, after, watched)
+            self._poll.modify(descriptor, after)
         else:
-            self._selector.unregister(descriptor)
+            self._poll.unregister(descriptor)
             del self._watched[descriptor]
 
     def _serve(self) -> None:
         """Turns, as long as several are ready at once; others of the loop wait that long at most."""
         until_ns = monotonic_ns() + SOCKET_TURN_NS_MAX
-        while ready := self._selector.select(0):
-            for place, (key, mask) in enumerate(ready, 1):
-                watched: _Watched = key.data
-                if mask & _READ and watched.reader is not None:
+        while ready := self._poll.poll(0):
+            # All of them first: a descriptor that is closed in this turn may be another's before its end.
+            due = [(self._watched[descriptor], events) for descriptor, events in ready]
+            for place, (watched, events) in enumerate(due, 1):
+                if events & ~WRITABLE and watched.reader is not None:
                     watched.reader()
-                if mask & _WRITE and watched.writer is not None:
+                if events & ~READABLE and watched.writer is not None:
                     watched.writer()
                 if not place % SOCKETS_PER_TURN:
                     self._end_turn()

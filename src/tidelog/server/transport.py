@@ -149,7 +149,15 @@ class Transport:
                     self._enqueue(answer)
                 if not self._is_writing and not self._is_warming:
                     self._write()
-        self._balance()
+        connection = self.connection
+        if (
+            self._unsent_size
+            or self._kept
+            or not self._is_reading
+            or connection.held_size
+            or connection.waiting_count >= PIPELINED_REQUESTS_MAX
+        ):
+            self._balance()
 
     def _send_one(self, answer: bytes | bytearray) -> None:
         """The usual case: nothing is queued and there is one small answer."""
