@@ -41,7 +41,9 @@ class Memory:
 
 
 def put(journal: Journal, **values: bytes | None) -> int:
-    return journal.append([Entry(key.encode(), value) for key, value in values.items()], NOW_MS)
+    entries = [Entry(key.encode(), value) for key, value in values.items()]
+    journal.take(entries)
+    return journal.write(entries, NOW_MS)
 
 
 def load(partition: Partition) -> tuple[Journal, Memory]:

@@ -6,7 +6,7 @@ fast, and through request frames, as clients do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -128,6 +128,7 @@ class GroupNode(BrokerOnDisk):
     ) -> None:
         self.wall_ms = NOW_MS
         self.is_flushed = is_flushed
+        self.gathers: Callable[[], bool] = lambda: False  # whether a moment goes on after a request
         named = {name.replace("_", "."): value for name, value in properties.items()}
         self.properties = MappingProxyType({**self.properties, **named})
         super().__init__(seed)
@@ -145,6 +146,11 @@ class GroupNode(BrokerOnDisk):
     def start(self, folders: tuple[str, ...] = ("logs",)) -> None:
         super().start(folders)
         self.broker.set_time(self.wall_ms, 0)
+
+    def settle(self) -> None:
+        if not self.gathers():
+            self.broker.coordinators.write()
+        super().settle()
 
     def tick(self, passed_ms: int) -> None:
         self.wall_ms += passed_ms

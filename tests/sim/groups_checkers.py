@@ -199,6 +199,8 @@ def replayed(shard: Shard) -> GroupCoordinator:
     while not journal.is_loaded:
         journal.load()
         assert journal.failure is None, journal.failure
+    for entry in shard.entries:  # decided, and about to be written
+        coordinator.replay(entry)
     return coordinator
 
 

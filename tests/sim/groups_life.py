@@ -32,6 +32,7 @@ GROUPS = ("modern", "classic", "mixed")
 MEMBERS_MAX = 5
 CONVERGENCE_MS = 450_000
 FRAMED_EACH = 8  # of so many lives one speaks in frames
+GATHERED = 0.4  # of all requests: what they decide is written with that of the next one
 
 
 class GroupLife:
@@ -45,6 +46,7 @@ class GroupLife:
             group_consumer_assignment_interval_ms=random.choice(("0", "1000")),
         )
         self._line: Line = FrameLine(self.node) if seed % FRAMED_EACH == 0 else DirectLine(self.node)
+        self.node.gathers = lambda: random.random() < GATHERED
         self.members: list[SimulatedMember] = []
         self.calls: list[Call] = []
         self._subscriptions: dict[tuple[str, str], tuple[str, ...]] = {}  # of static members

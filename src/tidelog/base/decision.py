@@ -1,7 +1,6 @@
 """What a state machine decides: records to be appended, and answers that wait until they are committed.
 
-**Invariant:** deciding changes nothing that a record stands for; that happens when the appended record is
-replayed.
+**Invariant:** deciding changes nothing that a record stands for; that happens when the record is replayed.
 """
 
 from __future__ import annotations

@@ -408,6 +408,7 @@ class Broker:
 
     def stop(self, run_jobs: RunJobs = run_in_turn) -> None:
         """A clean stop: everything durable, checkpoints written, the sign of it left behind."""
+        self.coordinators.write()
         self.is_serving = False
         for directory in self.partitions.directories:
             try:

@@ -1,11 +1,9 @@
 """The group coordinators of this broker: one for each partition of `__consumer_offsets` that it leads.
 
-A request for a group becomes a turn of its partition's coordinator. What the turn decided is appended; the
+A request for a group becomes a turn of its partition's coordinator. What the turn decided takes effect for
+the turns after it, and is written with what others decide in the same moment: members come in crowds. The
 answers leave when that, and everything before it, is committed. Reads wait in the same way: they may reflect
 what was decided a moment ago.
-
-Commits come in crowds and do not depend on each other: those of one moment share a turn, and one append.
-It is carried out before anything else of its coordinator, and when the moment is over.
 
 **Invariant:** nobody hears of a decision that a restart could undo.
 """
@@ -15,11 +13,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from tidelog.base.decision import Ticket
+from tidelog.base.decision import Entry, Ticket
 from tidelog.base.events import error, info, warning
-from tidelog.base.limits import COMMITS_GATHERED_MAX, GROUP_ID_LENGTH_MAX
+from tidelog.base.limits import ENTRIES_GATHERED_MAX, GROUP_ID_LENGTH_MAX
 from tidelog.broker.group_views import GroupSettings, ImageTopics
 from tidelog.broker.waiting import Parked
 from tidelog.cluster.image import TopicFacts
@@ -79,12 +77,21 @@ class Awaited(Parked):
         return self._refuse(ErrorCode.coordinator_not_available)  # what clients try again
 
 
-class Shard(NamedTuple):
-    """One partition of groups: its journal, its coordinator, and the answers that wait for a commit."""
+Answers = list[tuple[Ticket, Any]]
 
-    journal: Journal
-    coordinator: GroupCoordinator
-    uncommitted: deque[tuple[int, list[tuple[Ticket, Any]]]]
+
+class Shard:
+    """One partition of groups: its journal, its coordinator, what was decided and is yet to be written, with
+    the answers that wait for that, and those that wait for a commit."""
+
+    __slots__ = ("answers", "coordinator", "entries", "journal", "uncommitted")
+
+    def __init__(self, journal: Journal, coordinator: GroupCoordinator) -> None:
+        self.journal = journal
+        self.coordinator = coordinator
+        self.entries: list[Entry] = []
+        self.answers: Answers = []
+        self.uncommitted: deque[tuple[int, Answers]] = deque()
 
     @property
     def partition(self) -> Partition:
@@ -99,7 +106,7 @@ class Coordinators:
         self._settings = GroupSettings(broker)
         self._shards: dict[Partition, Shard] = {}
         self._busy: deque[Shard] = deque()  # that load, or are written anew
-        self._gathered: dict[Partition, tuple[Shard, Turn]] = {}  # commits that are yet to be carried out
+        self._unwritten: dict[Shard, None] = {}  # that have decided something in this moment
         self._creation_waiters: list[Callable[[], None]] = []
         self._unloaded: list[Partition] = []  # whose journals could not be opened just now
         self._deleted: dict[str, set[bytes]] = {}  # ids of topics deleted since the last tick, by name
@@ -120,17 +127,13 @@ class Coordinators:
             return None
         return topic, _java_hash(group_id) % len(topic.partitions)
 
-    def find(self, group_id: str, *, gathers: bool = False) -> Shard | ErrorCode:
-        """The shard that serves a group now, or why there is none. What is gathered there is carried out
-        first, unless the caller `gathers` more and there is room: it may be the end of that shard."""
+    def find(self, group_id: str) -> Shard | ErrorCode:
+        """The shard that serves a group now, or why there is none."""
         if len(group_id) > GROUP_ID_LENGTH_MAX:
             return ErrorCode.invalid_group_id
         partition = self.partition_of(group_id)
         if partition is None:
             return ErrorCode.not_coordinator
-        gathered = self._gathered.get(partition)
-        if gathered and not (gathers and len(gathered[1].decision.entries) < COMMITS_GATHERED_MAX):
-            self._carry_out_gathered(partition)
         shard = self._shards.get(partition)
         if shard is None:
             return ErrorCode.not_coordinator
@@ -143,7 +146,6 @@ class Coordinators:
         return shard if shard.journal.is_loaded else ErrorCode.coordinator_load_in_progress
 
     def all(self) -> Iterator[Shard | ErrorCode]:
-        self.carry_out_commits()
         for shard in list(self._shards.values()):
             yield self._state_of(shard)
 
@@ -180,7 +182,7 @@ class Coordinators:
         if partition.topic != GROUPS_TOPIC or partition.role is not Role.LEADER or partition in self._shards:
             return
         coordinator = GroupCoordinator(self._patterns)
-        shard = Shard(Journal(partition, coordinator), coordinator, deque())
+        shard = Shard(Journal(partition, coordinator), coordinator)
         self._shards[partition] = shard
         if partition.log.end_offset == partition.log.start_offset:
             self._load(shard)
@@ -198,8 +200,8 @@ class Coordinators:
             if isinstance(group, ClassicGroup):
                 group.stop(turn, ErrorCode.not_coordinator)
         _give(turn.decision.answers)
-        _, gathered = self._gathered.pop(partition, (None, None))
-        _fail(gathered.decision.answers if gathered is not None else [], ErrorCode.not_coordinator)
+        self._unwritten.pop(shard, None)
+        _fail(shard.answers, ErrorCode.not_coordinator)
         for _, answers in shard.uncommitted:
             _fail(answers, ErrorCode.not_coordinator)
         if shard in self._busy:
@@ -208,47 +210,33 @@ class Coordinators:
     # Turns.
 
     def run(self, shard: Shard, command: Command) -> None:
-        if self._gathered:
-            self._carry_out_gathered(shard.partition)
-            if not self._serves(shard):  # the disk has just failed; who asked finds another one
-                return
         turn = self._turn(shard)
         try:
             command(shard.coordinator, turn)
-            self._carry_out(shard, turn)
+            self._take(shard, turn)
         except Exception as bug:
             self._give_up(shard, turn, bug)
             raise
 
     def commit(self, shard: Shard, ask: CommitAsk, ticket: Ticket) -> None:
-        """Answered when what others commit in the same moment is written too."""
-        partition = shard.partition
-        if partition not in self._gathered:
-            self._gathered[partition] = shard, self._turn(shard)
-        turn = self._gathered[partition][1]
+        """`run` for what comes most often."""
+        turn = self._turn(shard)
         try:
             shard.coordinator.commit(turn, ask, ticket)
+            self._take(shard, turn)
         except Exception as bug:
-            del self._gathered[partition]
             self._give_up(shard, turn, bug)
             raise
 
-    def _carry_out_gathered(self, partition: Partition) -> None:
-        gathered = self._gathered.pop(partition, None)
-        if gathered is None:
-            return
-        try:
-            self._carry_out(*gathered)
-        except Exception as bug:  # told by the event of giving up: who is here now did not ask for it
-            self._give_up(*gathered, bug)
-
-    def carry_out_commits(self) -> None:
-        """The moment in which commits are gathered is over."""
-        for partition in list(self._gathered):
-            self._carry_out_gathered(partition)
+    def write(self) -> None:
+        """The moment is over: write what was decided in it."""
+        for shard in list(self._unwritten):
+            self._write(shard)
 
     def _give_up(self, shard: Shard, turn: Turn, bug: Exception) -> None:
-        """Half a decision is none: back to what the journal has."""
+        """Half a decision is none: back to what the journal has, and whole ones before it with it."""
+        if shard in self._unwritten:
+            self._write(shard)
         if self._serves(shard):
             self._reload(shard, repr(bug))
         _fail(turn.decision.answers, ErrorCode.unknown_server_error)
@@ -265,30 +253,49 @@ class Coordinators:
             shard.journal.record_size_max,
         )
 
-    def _carry_out(self, shard: Shard, turn: Turn) -> None:
-        decision, partition = turn.decision, shard.partition
-        end_offset = partition.log.end_offset
+    def _take(self, shard: Shard, turn: Turn) -> None:
+        """Let a decision take effect; it is written, and answered, when the moment is over."""
+        decision = turn.decision
         if decision.entries:
             try:
-                end_offset = shard.journal.append(decision.entries, self._broker.now_ms)
+                shard.journal.take(decision.entries)
             except RefusedBatch as refusal:
                 _fail(decision.answers, ErrorCode.unknown_server_error)
                 self._revert(shard, turn, refusal.reason)
                 return
-            except OSError as failure:
-                _fail(decision.answers, ErrorCode.coordinator_not_available)
-                self._broker.fail_directory(partition.directory, failure)
-                if self._serves(shard):  # too many open files, and the directory is well
-                    self._reload(shard, str(failure))
-                return
-            if partition.is_flush_wanted:
-                self._broker.maybe_flush(partition)
-            self._broker.waiting.on_moved(partition)
-        if decision.answers:
-            if shard.journal.is_committed(end_offset):
-                _give(decision.answers)
-            else:
-                shard.uncommitted.append((end_offset, decision.answers))
+            shard.entries += decision.entries
+            self._unwritten[shard] = None
+        if not shard.entries:
+            self._answer(shard, shard.partition.log.end_offset, decision.answers)
+            return
+        shard.answers += decision.answers
+        if len(shard.entries) >= ENTRIES_GATHERED_MAX:
+            self._write(shard)
+
+    def _write(self, shard: Shard) -> None:
+        del self._unwritten[shard]
+        entries, shard.entries = shard.entries, []
+        answers, shard.answers = shard.answers, []
+        partition = shard.partition
+        try:
+            end_offset = shard.journal.write(entries, self._broker.now_ms)
+        except OSError as failure:
+            _fail(answers, ErrorCode.coordinator_not_available)
+            self._broker.fail_directory(partition.directory, failure)
+            if self._serves(shard):  # too many open files, and the directory is well
+                self._reload(shard, str(failure))
+            return
+        if partition.is_flush_wanted:
+            self._broker.maybe_flush(partition)
+        self._broker.waiting.on_moved(partition)
+        self._answer(shard, end_offset, answers)
+
+    @staticmethod
+    def _answer(shard: Shard, end_offset: int, answers: Answers) -> None:
+        if answers and shard.journal.is_committed(end_offset):
+            _give(answers)
+        elif answers:
+            shard.uncommitted.append((end_offset, answers))
 
     def _revert(self, shard: Shard, turn: Turn, reason: str) -> None:
         """What was decided is too large to be kept: its groups go back to what the journal has of them."""
@@ -350,7 +357,6 @@ class Coordinators:
     # Time and background work.
 
     def tick(self) -> None:
-        self.carry_out_commits()
         if self._deleted:
             self._forget_deleted()
         unloaded, self._unloaded = self._unloaded, []
@@ -365,6 +371,7 @@ class Coordinators:
                     break
             if self._serves(shard) and shard.journal.is_loaded and shard.journal.is_long:
                 self._enqueue(shard)
+        self.write()
 
     def _enqueue(self, shard: Shard) -> None:
         if shard not in self._busy:
@@ -372,12 +379,12 @@ class Coordinators:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._gathered or self._busy)
+        return bool(self._unwritten or self._busy)
 
     def work(self) -> None:
-        """What was gathered, else one piece of what takes long."""
-        if self._gathered:
-            self.carry_out_commits()
+        """What is unwritten, else one piece of what takes long."""
+        if self._unwritten:
+            self.write()
             return
         shard = self._busy[0]
         if shard.journal.is_loaded:
@@ -433,12 +440,12 @@ class Coordinators:
             self._busy.remove(shard)
 
 
-def _give(answers: list[tuple[Ticket, Any]]) -> None:
+def _give(answers: Answers) -> None:
     for ticket, answer in answers:
         ticket.give(answer)
 
 
-def _fail(answers: list[tuple[Ticket, Any]], code: ErrorCode) -> None:
+def _fail(answers: Answers, code: ErrorCode) -> None:
     for ticket, _ in answers:
         ticket.fail(code)
 

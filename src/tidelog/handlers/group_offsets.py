@@ -84,7 +84,7 @@ def handle_offset_commit(broker: Broker, request: Request) -> Result:
         return waiting.encode([])
     if len(commits) > COMMITS_MAX:
         return waiting.encode([ErrorCode.invalid_commit_offset_size] * len(commits))
-    shard = broker.coordinators.find(group_id, gathers=True)
+    shard = broker.coordinators.find(group_id)
     if isinstance(shard, ErrorCode):
         return waiting.encode([shard] * len(commits))
     knows_epochs = version >= _EPOCHS_VERSION

@@ -157,19 +157,25 @@ class Journal:
 
     # Serving.
 
-    def append(self, entries: list[Entry], now_ms: int) -> int:
-        """Append and replay; where the log ends now. RefusedBatch, with nothing changed, or OSError.
+    def take(self, entries: list[Entry]) -> None:
+        """Let entries take effect that are yet to be written. RefusedBatch, with nothing changed, if one of
+        them could not be."""
+        size_max = self.partition.log.settings.max_message_bytes
+        for key, value, _ in entries:
+            if len(key) + len(value or b"") + _RECORD_OVERHEAD > size_max - BATCH_HEADER_SIZE:
+                if len(build_pairs([(key, value)], 0)) > size_max:
+                    reason = f"a record is larger than {size_max} bytes"
+                    raise RefusedBatch(ErrorCode.message_too_large, reason)
+        for entry in entries:
+            self.machine.replay(entry)
+
+    def write(self, entries: list[Entry], now_ms: int) -> int:
+        """Append what has been taken; where the log ends now. OSError if the disk failed.
 
         One batch, unless there is more than a batch should have.
         """
-        batches = self._batches(entries, now_ms)
-        size_max = self.partition.log.settings.max_message_bytes
-        if max(map(len, batches)) > size_max:
-            raise RefusedBatch(ErrorCode.message_too_large, f"a record is larger than {size_max} bytes")
-        for batch in batches:
+        for batch in self._batches(entries, now_ms):
             self.partition.append_own(batch, now_ms)
-        for entry in entries:
-            self.machine.replay(entry)
         return self.partition.log.end_offset
 
     def _batches(self, entries: list[Entry], now_ms: int) -> list[bytearray]:

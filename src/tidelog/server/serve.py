@@ -325,7 +325,7 @@ class Server:
     def end_turn(self) -> None:
         """Some clients have been served."""
         if not self.is_stopping:
-            self.broker.coordinators.carry_out_commits()
+            self.broker.coordinators.write()
             self.settle()
 
     def on_problem(self, transport: Transport, reason: str) -> None:
