@@ -162,10 +162,9 @@ class Journal:
         them could not be."""
         size_max = self.partition.log.settings.max_message_bytes
         for key, value, _ in entries:
-            if len(key) + len(value or b"") + _RECORD_OVERHEAD > size_max - BATCH_HEADER_SIZE:
-                if len(build_pairs([(key, value)], 0)) > size_max:
-                    reason = f"a record is larger than {size_max} bytes"
-                    raise RefusedBatch(ErrorCode.message_too_large, reason)
+            may_be_large = len(key) + len(value or b"") + _RECORD_OVERHEAD > size_max - BATCH_HEADER_SIZE
+            if may_be_large and len(build_pairs([(key, value)], 0)) > size_max:
+                raise RefusedBatch(ErrorCode.message_too_large, f"a record is larger than {size_max} bytes")
         for entry in entries:
             self.machine.replay(entry)
 
