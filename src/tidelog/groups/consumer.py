@@ -174,15 +174,17 @@ class ConsumerGroup:
         """A member has, or has yet to give up, something else than before."""
         member_id = member.member_id
         for topic_id in dict.fromkeys((*member.assigned, *member.revoking, *assigned, *revoking)):
-            before = member.assigned.get(topic_id, {}).keys() | member.revoking.get(topic_id, {}).keys()
-            after = assigned.get(topic_id, {}).keys() | revoking.get(topic_id, {}).keys()
-            if before == after:
+            before, after = member.assigned.get(topic_id, {}), assigned.get(topic_id, {})
+            if member.revoking or revoking:
+                before = {**before, **member.revoking.get(topic_id, {})}
+                after = {**after, **revoking.get(topic_id, {})}
+            if before.keys() == after.keys():
                 continue
             owners = self.owners.setdefault(topic_id, {})
-            for index in before - after:
+            for index in before.keys() - after.keys():
                 if owners.get(index) == member_id:
                     del owners[index]
-            owners.update(dict.fromkeys(after - before, member_id))
+            owners.update(dict.fromkeys(after.keys() - before.keys(), member_id))
             if not owners:
                 del self.owners[topic_id]
 

@@ -123,11 +123,12 @@ def _step(
     for topic_id in (*goal.target, *(each for each in member.assigned if each not in goal.target)):
         wanted = frozenset(goal.target.get(topic_id, ())) if topic_id in subscribed else frozenset()
         owned = member.assigned.get(topic_id, {})
-        kept, given_up = owned, owned.keys() - wanted
-        if given_up:
-            revoking[topic_id] = {index: epoch for index, epoch in owned.items() if index in given_up}
-            kept = {index: epoch for index, epoch in owned.items() if index in wanted}
-        missing = wanted.difference(kept)
+        kept = owned
+        if given_up := owned.keys() - wanted:
+            left = dict(owned)
+            revoking[topic_id] = {index: left.pop(index) for index in owned if index in given_up}
+            kept = left
+        missing = wanted.difference(kept) if len(kept) < len(wanted) else frozenset()
         # What it has itself to give up is no other's: it may keep it after all.
         others, own = owners.get(topic_id, {}), member.revoking.get(topic_id, {})
         free = sorted(index for index in missing if index not in others or index in own)

@@ -20,9 +20,9 @@ nothing depends on the order of records with different keys.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
-from struct import Struct
+from struct import Struct, pack
 from typing import NamedTuple
 
 from tidelog.base.limits import OFFSET_KEYS_KEPT
@@ -439,10 +439,10 @@ def _write_texts(out: bytearray, texts: Iterable[str]) -> None:
         write_compact_string(out, text)
 
 
-def _write_numbers(out: bytearray, numbers: Iterable[int]) -> None:
-    numbers = tuple(numbers)
-    write_unsigned_varint(out, len(numbers) + 1)
-    out += Struct(f">{len(numbers)}i").pack(*numbers)
+def _write_numbers(out: bytearray, numbers: Collection[int]) -> None:
+    count = len(numbers)
+    write_unsigned_varint(out, count + 1)
+    out += pack(f">{count}i", *numbers)
 
 
 def _write_tag(out: bytearray, content: bytes | bytearray | None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from tidelog.broker.broker import Broker
 from tidelog.broker.coordinators import Awaited, Command
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Sync, SyncAnswer
-from tidelog.groups.consumer import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
+from tidelog.groups.consumer import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
 from tidelog.protocol.errors import ErrorCode
@@ -248,32 +248,26 @@ def handle_consumer_group_heartbeat(broker: Broker, request: Request) -> Result:
 def _problem_of(beat: Heartbeat, version: int) -> str | None:
     """What makes a heartbeat senseless, in Kafka's words."""
     is_joining = beat.epoch == JOIN_EPOCH
-    problems = [
-        (not beat.group_id.strip(), "GroupId can't be empty."),
-        (beat.instance_id is not None and not beat.instance_id.strip(), "InstanceId can't be empty."),
-        (beat.rack_id is not None and not beat.rack_id.strip(), "RackId can't be empty."),
-        (
-            not beat.member_id.strip() and (version >= _CLIENT_ID_VERSION or not is_joining),
-            "MemberId can't be empty.",
-        ),
-        (
-            beat.epoch < STATIC_LEAVE_EPOCH,
-            f"MemberEpoch is {beat.epoch}, but must be greater than or equal to -2.",
-        ),
-        (beat.epoch == STATIC_LEAVE_EPOCH and beat.instance_id is None, "InstanceId can't be null."),
-        (
-            is_joining and beat.rebalance_timeout_ms == -1,
-            "RebalanceTimeoutMs must be provided in first request.",
-        ),
-        (
-            is_joining and (beat.reported is None or bool(beat.reported)),
-            "TopicPartitions must be empty when (re-)joining.",
-        ),
-        (
-            is_joining and beat.topics is None and beat.pattern is None,
-            "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining.",
-        ),
-    ]
-    if beat.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
-        problems = problems[:6]
-    return next((text for is_wrong, text in problems if is_wrong), None)
+    if not beat.group_id.strip():
+        return "GroupId can't be empty."
+    if beat.instance_id is not None and not beat.instance_id.strip():
+        return "InstanceId can't be empty."
+    if beat.rack_id is not None and not beat.rack_id.strip():
+        return "RackId can't be empty."
+    if not beat.member_id.strip() and (version >= _CLIENT_ID_VERSION or not is_joining):
+        return "MemberId can't be empty."
+    if beat.epoch < STATIC_LEAVE_EPOCH:
+        return f"MemberEpoch is {beat.epoch}, but must be greater than or equal to -2."
+    if beat.epoch == STATIC_LEAVE_EPOCH and beat.instance_id is None:
+        return "InstanceId can't be null."
+    return _joining_problem_of(beat) if is_joining else None
+
+
+def _joining_problem_of(beat: Heartbeat) -> str | None:
+    if beat.rebalance_timeout_ms == -1:
+        return "RebalanceTimeoutMs must be provided in first request."
+    if beat.reported is None or beat.reported:
+        return "TopicPartitions must be empty when (re-)joining."
+    if beat.topics is None and beat.pattern is None:
+        return "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    return None
