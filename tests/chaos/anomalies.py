@@ -23,6 +23,7 @@ import threading
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import Literal
 
 EXAMPLES_MAX = 5
@@ -66,7 +67,7 @@ class Check:
     def found(self, what: str) -> None:
         self.count += 1
         if len(self.examples) < EXAMPLES_MAX:
-            self.examples.append(f"{self.kind}: {what}")
+            self.examples.append(f"{self.kind}: {what} ({clock()})")
 
     def on_acknowledged(self, writer: str, partition: int, number: int, offset: int) -> None: ...
 
@@ -75,10 +76,14 @@ class Check:
     def on_placed(self, reader: str, partition: int) -> None:
         """The reader was given the partition: where it begins is not for it to say."""
 
-    def on_committed(self, group: str, partition: int, offset: int) -> None: ...
+    def on_committed(self, member: str, partition: int, offset: int) -> None: ...
 
     def on_ended(self, audiences: Sequence[str]) -> None:
         """Everything has been read that there is to read."""
+
+
+def clock() -> str:
+    return datetime.now(UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
 def audience_of(reader: str) -> str:
@@ -229,15 +234,18 @@ class LostCommit(Check):
     def __init__(self) -> None:
         super().__init__()
         self._committed: dict[Stream, int] = {}
+        self._told: dict[Stream, str] = {}  # who was told of it, and when
 
-    def on_committed(self, group: str, partition: int, offset: int) -> None:
-        known = self._committed.get((group, partition), NOTHING)
-        self._committed[group, partition] = max(known, offset)
+    def on_committed(self, member: str, partition: int, offset: int) -> None:
+        key = audience_of(member), partition
+        if offset > self._committed.get(key, NOTHING):
+            self._committed[key], self._told[key] = offset, f"{member} at {clock()}"
 
     def on_polled(self, reader: str, partition: int, offset: int, writer: str, number: int) -> None:
-        committed = self._committed.get((audience_of(reader), partition), NOTHING)
+        key = audience_of(reader), partition
+        committed = self._committed.get(key, NOTHING)
         if offset < committed:
-            self.found(f"{reader} got {partition}:{offset}, committed up to {committed}")
+            self.found(f"{reader} got {partition}:{offset}, committed up to {committed} by {self._told[key]}")
 
 
 ALL: tuple[Callable[[], Check], ...] = (
@@ -278,10 +286,10 @@ class Witness:
             for check in self._checks:
                 check.on_placed(reader, partition)
 
-    def committed(self, group: str, partition: int, offset: int) -> None:
+    def committed(self, member: str, partition: int, offset: int) -> None:
         with self._lock:
             for check in self._checks:
-                check.on_committed(group, partition, offset)
+                check.on_committed(member, partition, offset)
 
     def end(self, audiences: Sequence[str]) -> dict[str, int]:
         """How often each kind was seen; called once."""

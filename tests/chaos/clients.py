@@ -41,7 +41,7 @@ class Clients:
     ) -> None:
         self.partitions = partitions
         self.witness = Witness()
-        self.seen = Seen(self.witness)
+        self.seen = Seen(self.witness, diaries / "places.txt")
         self._target = Target(bootstrap_servers, topic, partitions, diaries)
         self._groups = {group: dict(settings) for group, settings in groups.items()}
         self.senders = [

@@ -23,7 +23,7 @@ from aiokafka.errors import KafkaError as AioKafkaError
 from aiokafka.errors import OffsetOutOfRangeError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tests.chaos.anomalies import NOTHING, Witness, audience_of
+from tests.chaos.anomalies import NOTHING, Witness, audience_of, clock
 from tests.chaos.workload import content, parse_content
 
 COMMIT_EVERY_S = 0.3
@@ -67,8 +67,10 @@ def _diary(path: Path) -> logging.Logger:
 class Seen:
     """What all readers have seen, besides what the witness keeps of it."""
 
-    def __init__(self, witness: Witness) -> None:
+    def __init__(self, witness: Witness, diary: Path) -> None:
         self._witness = witness
+        self._diary = diary  # who was given what when, and where it began
+        self._beginning: set[tuple[str, int]] = set()
         self._lock = threading.Lock()
         self.highest: dict[str, dict[int, int]] = defaultdict(dict)  # of an audience: partition to offset
         self.placed_counts: Counter[str] = Counter()  # of a member: how many partitions it was ever given
@@ -83,18 +85,28 @@ class Seen:
         with self._lock:
             highest = self.highest[audience_of(reader)]
             highest[partition] = max(highest.get(partition, NOTHING), offset)
+        if (reader, partition) in self._beginning:
+            self._beginning.discard((reader, partition))
+            self._tell(f"{reader} begins at {partition}:{offset}")
         self._witness.polled(reader, partition, offset, writer, number)
 
+    def _tell(self, line: str) -> None:
+        with self._lock, self._diary.open("a") as file:
+            file.write(f"{clock()} {line}\n")
+
     def placed(self, reader: str, partition: int) -> None:
+        self._beginning.add((reader, partition))
+        self._tell(f"{reader} is given {partition}")
         self.placed_counts[reader] += 1
         self.owned[reader].add(partition)
         self._witness.placed(reader, partition)
 
     def given_up(self, reader: str, partition: int) -> None:
+        self._tell(f"{reader} gives up {partition}")
         self.owned[reader].discard(partition)
 
-    def committed(self, group: str, partition: int, offset: int) -> None:
-        self._witness.committed(group, partition, offset)
+    def committed(self, member: str, partition: int, offset: int) -> None:
+        self._witness.committed(member, partition, offset)
 
     def told(self, reader: str, error: str, *, is_wrong: bool) -> None:
         self.errors[f"{reader}: {error}"] += 1
@@ -196,7 +208,7 @@ class Member(Reader):
     def _on_committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         for each in partitions if error is None else ():
             if each.error is None:
-                self._seen.committed(self._group, each.partition, each.offset)
+                self._seen.committed(self.name, each.partition, each.offset)
 
 
 class AioReader:

@@ -55,6 +55,7 @@ def torment(machines: Machines, clients: Clients, seed: int) -> None:
         begun = time.monotonic()
         while not is_over(time.monotonic() - begun, nemesis.tally.total()):
             nemesis.strike()
+            assert not any(clients.witness.tally.values()), clients.witness.examples
         machines.await_whole()
         clients.finish()
         found = clients.judge()
@@ -78,4 +79,6 @@ def tell(nemesis: Nemesis, clients: Clients, found: dict[str, int], seed: int) -
     print(f"seed {seed}: {nemesis.tally.total()} faults: {dict(sorted(nemesis.tally.items()))}")
     print(f"slowest, in seconds: { {kind: round(s, 1) for kind, s in sorted(nemesis.slowest_s.items())} }")
     print(f"{clients.witness.acknowledged_count} acknowledged, {clients.witness.polled_count} read: {found}")
+    for example in clients.witness.examples:
+        print(example)
     print(f"readers were told: {dict(clients.seen.errors)}; story in {nemesis.story.path}")

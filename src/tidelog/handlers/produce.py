@@ -15,15 +15,18 @@ from typing import NamedTuple
 
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
+from tidelog.cluster.image import PartitionFacts
 from tidelog.handlers.hints import endpoints_for, hint_leader
 from tidelog.handlers.names import facts_of, missing_error
 from tidelog.handlers.request import Request, Result
 from tidelog.log.admission import RefusedRecords
+from tidelog.log.producers import OutOfOrder
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, TRANSACTIONAL_BIT
 from tidelog.protocol.compression import ZSTD
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode, MalformedRequest, RefusedBatch
 from tidelog.protocol.produce import ProducedPartition, ProduceRequest, decode_produce, encode_produce
+from tidelog.protocol.refusals import Refusals
 from tidelog.replication.partition import Partition
 
 ALL = -1
@@ -87,26 +90,29 @@ def _append(
     unfinished: list[Unfinished],
 ) -> ProducedPartition:
     if partition is None:
-        outcome = ProducedPartition(index, missing_error(broker.image, topic, index))
-        hint_leader(outcome, facts_of(broker.image, topic, index), request.version >= HINTS_VERSION)
-        return outcome
+        missing, facts = missing_error(broker.image, topic, index), facts_of(broker.image, topic, index)
+        return _refused(broker, request, (topic, index), facts, missing, request.data[start:end])
     error = partition.error_code or _refuse(partition, request, produce, start, end)
     if error:
         partition.refused_count += 1
-        outcome = ProducedPartition(index, error)
-        hint_leader(outcome, partition, request.version >= HINTS_VERSION)
-        return outcome
+        return _refused(broker, request, (topic, index), partition, error, request.data[start:end])
     try:
         appended = partition.append(request.data, start, end, broker.now_ms)
     except RefusedBatch as refusal:
         partition.refused_count += 1
+        if isinstance(refusal, OutOfOrder) and request.connection.refusals is not None:
+            excuse = request.connection.refusals.excuse(
+                (topic, index), request.data[start:end], refusal.expected, broker.uptime_ms
+            )
+            if excuse is not None:
+                return _refused(broker, request, (topic, index), partition, excuse)
         errors = refusal.record_errors if isinstance(refusal, RefusedRecords) else None
         start_offset = partition.log.start_offset
         return ProducedPartition(index, refusal.code, -1, -1, start_offset, errors, refusal.reason)
     except OSError as failure:
         partition.refused_count += 1
         broker.fail_directory(partition.directory, failure)
-        return ProducedPartition(index, _STORAGE)
+        return _refused(broker, request, (topic, index), partition, _STORAGE, request.data[start:end])
     outcome = ProducedPartition(
         index, 0, appended.base_offset, appended.append_time_ms, partition.log.start_offset
     )
@@ -121,6 +127,23 @@ def _append(
         epoch = partition.leader_epoch
         unfinished.append(Unfinished(partition, epoch, flushed_offset, committed_offset, outcome))
     broker.waiting.on_moved(partition)
+    return outcome
+
+
+def _refused(
+    broker: Broker,
+    request: Request,
+    key: tuple[str | bytes, int],
+    leader: Partition | PartitionFacts | None,
+    error: int,
+    batch: memoryview | None = None,
+) -> ProducedPartition:
+    """The outcome of a batch that was not appended; one that may be sent again is remembered."""
+    outcome = ProducedPartition(key[1], error)
+    hint_leader(outcome, leader, request.version >= HINTS_VERSION)
+    if batch is not None:
+        refusals = request.connection.refusals = request.connection.refusals or Refusals()
+        refusals.note(key, batch, error, broker.uptime_ms)
     return outcome
 
 

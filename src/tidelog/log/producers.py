@@ -36,6 +36,15 @@ NO_OFFSET = -1
 SEQUENCE_MASK = 0x7FFFFFFF
 
 
+class OutOfOrder(RefusedBatch):
+    def __init__(self, producer_id: int, sequence: int, expected: int) -> None:
+        super().__init__(
+            ErrorCode.out_of_order_sequence_number,
+            f"producer {producer_id} sent sequence {sequence}; expected {expected}",
+        )
+        self.expected = expected
+
+
 class RecentBatch(NamedTuple):
     first_sequence: int
     last_sequence: int
@@ -114,15 +123,9 @@ class Producers:
         return None
 
     def _check_sequence(self, known: Producer, header: BatchHeader) -> None:
-        if header.producer_epoch == known.epoch:
-            expected = (known.last_sequence + 1) & SEQUENCE_MASK
-        else:
-            expected = 0
+        expected = (known.last_sequence + 1) & SEQUENCE_MASK if header.producer_epoch == known.epoch else 0
         if header.base_sequence != expected:
-            raise RefusedBatch(
-                ErrorCode.out_of_order_sequence_number,
-                f"producer {header.producer_id} sent sequence {header.base_sequence}; expected {expected}",
-            )
+            raise OutOfOrder(header.producer_id, header.base_sequence, expected)
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
         """RefusedBatch if the marker comes from a producer or a coordinator that has been replaced."""

@@ -18,6 +18,7 @@ from tidelog.base.forms import PLAINTEXT
 from tidelog.base.limits import FRAME_GROWTH_SIZE
 from tidelog.protocol.commit import CommitForm
 from tidelog.protocol.errors import MalformedRequest
+from tidelog.protocol.refusals import Refusals
 
 Piece = bytes | bytearray | FileSlice
 Answer = bytes | bytearray | list[Piece]
@@ -48,6 +49,7 @@ class Connection:
         "listener",
         "output",
         "peer",
+        "refusals",
         "software",
     )
 
@@ -57,6 +59,7 @@ class Connection:
         self.peer = peer  # the client's address and port
         self.listener = listener  # the name of the one that it came in by
         self.commit_form: CommitForm | None = None  # of the last OffsetCommit request
+        self.refusals: Refusals | None = None  # of batches that will be sent again
         self.software = ("unknown", "unknown")  # its name and version, as it says by ApiVersions
         self._frame_size_max = frame_size_max
         self._partial: bytearray | None = None
