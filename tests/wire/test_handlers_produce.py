@@ -20,6 +20,7 @@ from tests.wire.batches import (
 )
 from tests.wire.harness import FETCH, PRODUCE, START_MS, Harness, batch_of, other_connection
 from tests.wire.requests import fetch, fetch_values, produce, produce_values
+from tidelog.base.limits import REFUSALS_KEPT_MS
 from tidelog.protocol import compression
 from tidelog.protocol import produce as codec
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
@@ -166,6 +167,50 @@ def test_a_producer_that_repeats_itself_is_answered_as_before(harness: Harness, 
     old = produce(harness, version, "t", numbered(6))
     assert old.error_code == ErrorCode.invalid_producer_epoch
     assert harness.check_logs() == {"t-0": 8}
+
+
+@SHAPES
+def test_what_is_behind_a_refused_batch_is_refused_as_that_was(harness: Harness, version: int) -> None:
+    harness.create_topic("t", partitions=2)
+
+    def numbered(sequence: int, producer_id: int = 9) -> bytearray:
+        return batch_of(2, producer_id=producer_id, producer_epoch=0, base_sequence=sequence)
+
+    for producer_id in (9, 10):
+        for index in (0, 1):
+            assert produce(harness, version, "t", numbered(0, producer_id), index=index).error_code == 0
+    partition = harness.partition("t")
+    partition.error_code = not_leader = ErrorCode.not_leader_or_follower
+    assert produce(harness, version, "t", numbered(2)).error_code == not_leader
+    partition.error_code = 0  # it leads now
+    for sequence in (4, 6):
+        assert produce(harness, version, "t", numbered(sequence)).error_code == not_leader
+    # Nobody else is excused: not on another partition, nor another producer, nor on another connection.
+    out_of_order = ErrorCode.out_of_order_sequence_number
+    assert produce(harness, version, "t", numbered(4), index=1).error_code == out_of_order
+    assert produce(harness, version, "t", numbered(4, 10)).error_code == out_of_order
+    with other_connection(harness):
+        assert produce(harness, version, "t", numbered(4)).error_code == out_of_order
+    for sequence in (2, 4, 6):
+        assert produce(harness, version, "t", numbered(sequence)).error_code == 0
+    assert produce(harness, version, "t", numbered(10)).error_code == out_of_order, "that is a gap"
+    assert harness.check_logs() == {"t-0": 10, "t-1": 4}
+
+
+def test_who_never_sends_a_refused_batch_again_is_told_of_the_gap_after_a_while(harness: Harness) -> None:
+    harness.create_topic("t")
+
+    def send(sequence: int) -> ErrorCode:
+        batch = batch_of(1, producer_id=9, producer_epoch=0, base_sequence=sequence)
+        return ErrorCode(produce(harness, 9, "t", batch).error_code)
+
+    assert send(0) is ErrorCode.none
+    harness.partition("t").error_code = ErrorCode.not_leader_or_follower
+    assert send(1) is ErrorCode.not_leader_or_follower
+    harness.partition("t").error_code = 0
+    assert send(2) is ErrorCode.not_leader_or_follower
+    harness.advance(REFUSALS_KEPT_MS + 1)
+    assert send(2) is ErrorCode.out_of_order_sequence_number
 
 
 def test_the_answer_waits_for_the_fsync_that_is_asked_for(harness: Harness) -> None:
