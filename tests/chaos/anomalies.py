@@ -76,6 +76,11 @@ class Check:
     def on_placed(self, reader: str, partition: int) -> None:
         """The reader was given the partition: where it begins is not for it to say."""
 
+    def on_commit_asked(self, member: str, partition: int, offset: int) -> None: ...
+
+    def on_commit_failed(self, member: str) -> None:
+        """Or nobody will hear of it any more."""
+
     def on_committed(self, member: str, partition: int, offset: int) -> None: ...
 
     def on_ended(self, audiences: Sequence[str]) -> None:
@@ -229,22 +234,42 @@ class PollSkip(NonmonotonicPoll):
 
 
 class LostCommit(Check):
+    """Where a group may begin is what it was told last; or less, if somebody has asked for that and was not
+    told: such a commit may have been carried out, or may yet be, until a later one was told. A member asks
+    for one at a time."""
+
     kind = "lost-commit"
 
     def __init__(self) -> None:
         super().__init__()
         self._committed: dict[Stream, int] = {}
         self._told: dict[Stream, str] = {}  # who was told of it, and when
+        self._asked: dict[Stream, dict[str, tuple[int, int]]] = defaultdict(dict)  # offset, time
+        self._failed: dict[Stream, list[tuple[int, int]]] = defaultdict(list)  # the same, when it failed
+        self._time = 0
+
+    def on_commit_asked(self, member: str, partition: int, offset: int) -> None:
+        self._time += 1
+        self._asked[audience_of(member), partition][member] = offset, self._time
+
+    def on_commit_failed(self, member: str) -> None:
+        self._time += 1
+        for key, asked in self._asked.items():
+            if member in asked:
+                self._failed[key].append((asked.pop(member)[0], self._time))
 
     def on_committed(self, member: str, partition: int, offset: int) -> None:
         key = audience_of(member), partition
-        if offset > self._committed.get(key, NOTHING):
-            self._committed[key], self._told[key] = offset, f"{member} at {clock()}"
+        self._committed[key], self._told[key] = offset, f"{member} at {clock()}"
+        _, asked_at = self._asked[key].pop(member, (offset, self._time))
+        self._failed[key] = [failed for failed in self._failed[key] if failed[1] > asked_at]
 
     def on_polled(self, reader: str, partition: int, offset: int, writer: str, number: int) -> None:
         key = audience_of(reader), partition
         committed = self._committed.get(key, NOTHING)
-        if offset < committed:
+        if offset < committed and not any(
+            untold <= offset for untold, _ in (*self._asked[key].values(), *self._failed[key])
+        ):
             self.found(f"{reader} got {partition}:{offset}, committed up to {committed} by {self._told[key]}")
 
 
@@ -285,6 +310,16 @@ class Witness:
         with self._lock:
             for check in self._checks:
                 check.on_placed(reader, partition)
+
+    def commit_asked(self, member: str, partition: int, offset: int) -> None:
+        with self._lock:
+            for check in self._checks:
+                check.on_commit_asked(member, partition, offset)
+
+    def commit_failed(self, member: str) -> None:
+        with self._lock:
+            for check in self._checks:
+                check.on_commit_failed(member)
 
     def committed(self, member: str, partition: int, offset: int) -> None:
         with self._lock:

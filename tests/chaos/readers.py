@@ -13,7 +13,6 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,6 +104,12 @@ class Seen:
         self._tell(f"{reader} gives up {partition}")
         self.owned[reader].discard(partition)
 
+    def commit_asked(self, member: str, partition: int, offset: int) -> None:
+        self._witness.commit_asked(member, partition, offset)
+
+    def commit_failed(self, member: str) -> None:
+        self._witness.commit_failed(member)
+
     def committed(self, member: str, partition: int, offset: int) -> None:
         self._witness.committed(member, partition, offset)
 
@@ -165,6 +170,7 @@ class Member(Reader):
         self._own_settings = dict(settings)
         self._places: dict[int, int] = {}  # what to commit
         self._committed_s = time.monotonic()
+        self._is_committing = False
         super().__init__(name, target, seen)
 
     def _connect(self) -> Consumer:
@@ -194,21 +200,34 @@ class Member(Reader):
         super()._take(message)
         if message.error() is None:
             self._places[message.partition() or 0] = (message.offset() or 0) + 1
-            if time.monotonic() - self._committed_s > COMMIT_EVERY_S:
+            if not self._is_committing and time.monotonic() - self._committed_s > COMMIT_EVERY_S:
                 self._commit()
                 self._committed_s = time.monotonic()
 
     def _commit(self) -> None:
-        """Without waiting for it: who does not poll takes no part in a rebalance."""
+        """Without waiting for it: who does not poll takes no part in a rebalance. But one at a time:
+        librdkafka tries one that has failed again behind the next, and takes the group back."""
         topic = self._target.topic
         wanted = [TopicPartition(topic, index, offset) for index, offset in self._places.items()]
-        with suppress(KafkaException):  # it has nothing to commit for the moment
+        for index, offset in self._places.items():
+            self._seen.commit_asked(self.name, index, offset)
+        self._is_committing = True
+        try:
             self._consumer.commit(offsets=wanted, asynchronous=True)
+        except KafkaException:  # it has nothing to commit for the moment
+            self._is_committing = False
+            self._seen.commit_failed(self.name)
 
     def _on_committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self._is_committing = False
         for each in partitions if error is None else ():
             if each.error is None:
                 self._seen.committed(self.name, each.partition, each.offset)
+        self._seen.commit_failed(self.name)  # what is left of it
+
+    def end(self) -> None:
+        super().end()
+        self._seen.commit_failed(self.name)
 
 
 class AioReader:

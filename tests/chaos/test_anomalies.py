@@ -99,6 +99,26 @@ def placed_before_what_is_committed(witness: Witness) -> None:
     witness.polled("group/1", 1, 1, "c", 1)
 
 
+def test_a_group_that_was_taken_back_by_its_own_members_has_lost_nothing() -> None:
+    witness = Witness()
+    for offset in (0, 1, 2, 3):
+        witness.polled("group/0", 1, offset, "c", offset)
+    witness.commit_asked("group/0", 1, 4)
+    witness.committed("group/0", 1, 4)
+    witness.commit_asked("group/0", 1, 2)
+    witness.placed("group/1", 1)
+    witness.polled("group/1", 1, 2, "c", 2)  # it may have been carried out
+    witness.commit_failed("group/0")
+    witness.commit_asked("group/1", 1, 3)
+    witness.placed("group/2", 1)
+    witness.polled("group/2", 1, 2, "c", 2)  # it may have been carried out
+    assert witness.tally["lost-commit"] == 0
+    witness.committed("group/1", 1, 3)
+    witness.placed("group/3", 1)
+    witness.polled("group/3", 1, 2, "c", 2)  # by now it would be undone
+    assert witness.tally["lost-commit"] == 1
+
+
 STORIES: list[tuple[Story, dict[str, int]]] = [
     (acknowledged_and_overtaken, {"lost-write": 2}),
     (missed_by_a_group_alone, {"lost-write": 1}),
