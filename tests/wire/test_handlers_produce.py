@@ -197,6 +197,20 @@ def test_what_is_behind_a_refused_batch_is_refused_as_that_was(harness: Harness,
     assert harness.check_logs() == {"t-0": 10, "t-1": 4}
 
 
+def test_a_producer_that_is_new_begins_with_the_batch_that_was_refused(harness: Harness) -> None:
+    harness.create_topic("t")
+
+    def send(sequence: int) -> ErrorCode:
+        batch = batch_of(1, producer_id=9, producer_epoch=0, base_sequence=sequence)
+        return ErrorCode(produce(harness, 9, "t", batch).error_code)
+
+    harness.partition("t").error_code = ErrorCode.not_leader_or_follower
+    assert send(0) is ErrorCode.not_leader_or_follower
+    harness.partition("t").error_code = 0
+    assert [send(1), send(2)] == [ErrorCode.not_leader_or_follower] * 2
+    assert [send(0), send(1), send(2)] == [ErrorCode.none] * 3
+
+
 def test_who_never_sends_a_refused_batch_again_is_told_of_the_gap_after_a_while(harness: Harness) -> None:
     harness.create_topic("t")
 

@@ -20,13 +20,12 @@ from tidelog.handlers.hints import endpoints_for, hint_leader
 from tidelog.handlers.names import facts_of, missing_error
 from tidelog.handlers.request import Request, Result
 from tidelog.log.admission import RefusedRecords
-from tidelog.log.producers import OutOfOrder
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, TRANSACTIONAL_BIT
 from tidelog.protocol.compression import ZSTD
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode, MalformedRequest, RefusedBatch
 from tidelog.protocol.produce import ProducedPartition, ProduceRequest, decode_produce, encode_produce
-from tidelog.protocol.refusals import Refusals
+from tidelog.protocol.refusals import Refusals, numbers_of
 from tidelog.replication.partition import Partition
 
 ALL = -1
@@ -92,7 +91,10 @@ def _append(
     if partition is None:
         missing, facts = missing_error(broker.image, topic, index), facts_of(broker.image, topic, index)
         return _refused(broker, request, (topic, index), facts, missing, request.data[start:end])
+    refusals = request.connection.refusals
     error = partition.error_code or _refuse(partition, request, produce, start, end)
+    if not error and refusals is not None:
+        error = _excuse(broker, refusals, partition, (topic, index), request.data[start:end])
     if error:
         partition.refused_count += 1
         return _refused(broker, request, (topic, index), partition, error, request.data[start:end])
@@ -100,12 +102,6 @@ def _append(
         appended = partition.append(request.data, start, end, broker.now_ms)
     except RefusedBatch as refusal:
         partition.refused_count += 1
-        if isinstance(refusal, OutOfOrder) and request.connection.refusals is not None:
-            excuse = request.connection.refusals.excuse(
-                (topic, index), request.data[start:end], refusal.expected, broker.uptime_ms
-            )
-            if excuse is not None:
-                return _refused(broker, request, (topic, index), partition, excuse)
         errors = refusal.record_errors if isinstance(refusal, RefusedRecords) else None
         start_offset = partition.log.start_offset
         return ProducedPartition(index, refusal.code, -1, -1, start_offset, errors, refusal.reason)
@@ -136,15 +132,30 @@ def _refused(
     key: tuple[str | bytes, int],
     leader: Partition | PartitionFacts | None,
     error: int,
-    batch: memoryview | None = None,
+    batch: memoryview,
 ) -> ProducedPartition:
     """The outcome of a batch that was not appended; one that may be sent again is remembered."""
     outcome = ProducedPartition(key[1], error)
     hint_leader(outcome, leader, request.version >= HINTS_VERSION)
-    if batch is not None:
+    if (numbers := numbers_of(batch)) is not None:
         refusals = request.connection.refusals = request.connection.refusals or Refusals()
-        refusals.note(key, batch, error, broker.uptime_ms)
+        refusals.note(key, numbers, error, broker.uptime_ms)
     return outcome
+
+
+def _excuse(
+    broker: Broker,
+    refusals: Refusals,
+    partition: Partition,
+    key: tuple[str | bytes, int],
+    batch: memoryview,
+) -> int:
+    """Why a batch is refused that is out of order for the lack of one that was refused; 0 if it is not."""
+    numbers = numbers_of(batch)
+    if numbers is None:
+        return 0
+    expected = partition.log.producers.expected_sequence(numbers.producer_id, numbers.epoch)
+    return refusals.excuse(key, numbers, expected, broker.uptime_ms)
 
 
 def _refuse(partition: Partition, request: Request, produce: ProduceRequest, start: int, end: int) -> int:

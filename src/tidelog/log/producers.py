@@ -36,15 +36,6 @@ NO_OFFSET = -1
 SEQUENCE_MASK = 0x7FFFFFFF
 
 
-class OutOfOrder(RefusedBatch):
-    def __init__(self, producer_id: int, sequence: int, expected: int) -> None:
-        super().__init__(
-            ErrorCode.out_of_order_sequence_number,
-            f"producer {producer_id} sent sequence {sequence}; expected {expected}",
-        )
-        self.expected = expected
-
-
 class RecentBatch(NamedTuple):
     first_sequence: int
     last_sequence: int
@@ -114,7 +105,7 @@ class Producers:
             for recent in known.recent:
                 if recent[0] == header.base_sequence and recent[1] == header.last_sequence:
                     return recent
-        self._check_sequence(known, header)
+        self._check_sequence(header)
         if known.transaction_offset != NO_OFFSET and not header.is_transactional:
             raise RefusedBatch(
                 ErrorCode.invalid_txn_state,
@@ -122,10 +113,20 @@ class Producers:
             )
         return None
 
-    def _check_sequence(self, known: Producer, header: BatchHeader) -> None:
-        expected = (known.last_sequence + 1) & SEQUENCE_MASK if header.producer_epoch == known.epoch else 0
+    def expected_sequence(self, producer_id: int, epoch: int) -> int | None:
+        """What the next batch of a producer begins with; None if it is not known."""
+        known = self._by_id.get(producer_id)
+        if known is None:
+            return None
+        return (known.last_sequence + 1) & SEQUENCE_MASK if epoch == known.epoch else 0
+
+    def _check_sequence(self, header: BatchHeader) -> None:
+        expected = self.expected_sequence(header.producer_id, header.producer_epoch)
         if header.base_sequence != expected:
-            raise OutOfOrder(header.producer_id, header.base_sequence, expected)
+            raise RefusedBatch(
+                ErrorCode.out_of_order_sequence_number,
+                f"producer {header.producer_id} sent sequence {header.base_sequence}; expected {expected}",
+            )
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
         """RefusedBatch if the marker comes from a producer or a coordinator that has been replaced."""

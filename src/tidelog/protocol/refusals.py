@@ -18,8 +18,9 @@ from typing import NamedTuple
 from tidelog.base.limits import REFUSALS_KEPT, REFUSALS_KEPT_MS
 from tidelog.protocol.errors import ErrorCode
 
-_PRODUCER = Struct(">qhi")
-_PRODUCER_POSITION = 43
+_NUMBERS = Struct(">qhi")
+_NUMBERS_POSITION = 43  # in a batch
+_SEQUENCE_MASK = 0x7FFFFFFF
 _TRANSIENT = frozenset(
     map(
         int,
@@ -36,11 +37,27 @@ _TRANSIENT = frozenset(
 PartitionKey = tuple[str | bytes, int]
 
 
+class Numbered(NamedTuple):
+    """What tells a batch of an idempotent producer from all others."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+
+
 class _Refused(NamedTuple):
     partition: PartitionKey
-    producer: tuple[int, int, int]  # id, epoch and first sequence
+    batch: Numbered
     error_code: int
     at_ms: int
+
+
+def numbers_of(batch: memoryview) -> Numbered | None:
+    """Of a batch whose bytes may be anything; None if no idempotent producer has sent it."""
+    if len(batch) < _NUMBERS_POSITION + _NUMBERS.size:
+        return None
+    found = Numbered(*_NUMBERS.unpack_from(batch, _NUMBERS_POSITION))
+    return found if found.producer_id >= 0 else None
 
 
 class Refusals:
@@ -49,21 +66,27 @@ class Refusals:
     def __init__(self) -> None:
         self._refused: deque[_Refused] = deque(maxlen=REFUSALS_KEPT)
 
-    def note(self, partition: PartitionKey, batch: memoryview, error_code: int, now_ms: int) -> None:
-        """A batch, whatever its bytes are, is refused."""
-        if error_code in _TRANSIENT and len(batch) >= _PRODUCER_POSITION + _PRODUCER.size:
-            producer = _PRODUCER.unpack_from(batch, _PRODUCER_POSITION)
-            if producer[0] >= 0:
-                self._refused.append(_Refused(partition, producer, error_code, now_ms))
+    def note(self, partition: PartitionKey, batch: Numbered, error_code: int, now_ms: int) -> None:
+        if error_code in _TRANSIENT:
+            self._refused.append(_Refused(partition, batch, error_code, now_ms))
 
-    def excuse(
-        self, partition: PartitionKey, batch: memoryview, expected_sequence: int, now_ms: int
-    ) -> int | None:
-        """The error of the batch that is missing in front of one, if it was refused here."""
-        producer_id, epoch, _ = _PRODUCER.unpack_from(batch, _PRODUCER_POSITION)
-        missing = (producer_id, epoch, expected_sequence)
+    def excuse(self, partition: PartitionKey, batch: Numbered, expected: int | None, now_ms: int) -> int:
+        """The error of the batch that is missing in front of this one, if it was refused here; else 0. It is
+        the one that the log expects or, if the producer is new there, any before this one."""
         for refused in self._refused:
+            sequence = refused.batch.sequence
+            is_of_it = refused.partition == partition and refused.batch == batch._replace(sequence=sequence)
             is_recent = now_ms - refused.at_ms <= REFUSALS_KEPT_MS
-            if refused.producer == missing and refused.partition == partition and is_recent:
+            if (
+                is_of_it
+                and is_recent
+                and expected in (None, sequence)
+                and is_before(sequence, batch.sequence)
+            ):
                 return refused.error_code
-        return None
+        return 0
+
+
+def is_before(sequence: int, other: int) -> bool:
+    """Sequences begin anew behind the largest."""
+    return 0 < (other - sequence) & _SEQUENCE_MASK < _SEQUENCE_MASK // 2

@@ -32,14 +32,12 @@ from tidelog.base.limits import (
 from tidelog.base.metrics import DURATION_BOUNDS_NS, MILLISECOND_NS, SECOND_NS
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker, StoreFailed
-from tidelog.broker.partitions import Checkpoint
-from tidelog.broker.peers import PeerClose, PeerSend
-from tidelog.broker.relocation import CopyRequest
-from tidelog.cluster.store import Store, StoreEvent, StoreReply, StoreRequest, Watch
+from tidelog.cluster.store import Store, StoreEvent, StoreReply
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import ForeignDirectory, LogDirectory
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest
+from tidelog.server.effects import Effects
 from tidelog.server.flushing import run_together
 from tidelog.server.jobs import PAUSE_S, Jobs
 from tidelog.server.listeners import advertised_of, bind, listeners_of, peer_listener_of, probe_listener_of
@@ -104,7 +102,6 @@ class Server:
         self._locks: DirectoryLocks | None = None
         self._is_store_open = False
         self._received: deque[StoreEvent] = deque()  # from the store, and not yet acted on
-        self._submitted_ns: dict[int, int] = {}  # when what the store works on was asked, by ticket
         self._started_ms = monotonic_ms()
         self._timer: asyncio.TimerHandle | None = None
         self._next_idle_check_ms = 0
@@ -141,6 +138,7 @@ class Server:
         self._peer_links = Peers(self, self.loop, self.sockets, self._frame_size_max)
         self._store = await self._make_store(directories[0].path)
         self._is_store_open = True
+        self._effects = Effects(self._store, self._peer_links, self._jobs)
         self._serving = asyncio.get_running_loop().create_future()
         self.set_time()
         if watching is not None:
@@ -375,7 +373,8 @@ class Server:
         while waiting.wake_next():  # each goes to work on its answer while the next one gets its own
             self._send_answers()
         if broker.effects:
-            self._carry_out_effects()
+            effects, broker.effects = broker.effects, []
+            self._effects.carry_out(effects)
         if broker.flushes:
             flushes, broker.flushes = broker.flushes, []
             for partition, job in flushes:
@@ -405,25 +404,6 @@ class Server:
         for parked in answered:
             times[parked.api_key].observe((broker.uptime_ms - parked.parked_ms) * MILLISECOND_NS)
 
-    def _carry_out_effects(self) -> None:
-        effects, self.broker.effects = self.broker.effects, []
-        for effect in effects:
-            if isinstance(effect, PeerSend):
-                self._peer_links.send(effect)
-            elif isinstance(effect, StoreRequest):
-                self._submitted_ns[effect.ticket] = monotonic_ns()
-                self._store.submit(effect)
-            elif isinstance(effect, Watch):
-                self._store.submit(effect)
-            elif isinstance(effect, PeerClose):
-                self._peer_links.drop(effect)
-            elif isinstance(effect, Checkpoint):
-                self._jobs.write_checkpoint(effect)
-            elif isinstance(effect, CopyRequest):
-                self._jobs.copy(effect)
-            else:
-                self._jobs.remove_later(effect)
-
     def _work(self) -> None:
         """One piece of what takes long, between the turns of clients."""
         self._is_working = False
@@ -451,7 +431,7 @@ class Server:
 
     def _take_event(self, event: StoreEvent) -> None:
         if isinstance(event, StoreReply):
-            self.vitals.store_times.observe(monotonic_ns() - self._submitted_ns.pop(event.ticket))
+            self.vitals.store_times.observe(self._effects.took_ns(event.ticket))
         try:
             self.broker.on_store_event(event)
         except (StoreFailed, ForeignDirectory, InvalidSetting, OSError) as problem:
