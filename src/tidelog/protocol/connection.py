@@ -74,6 +74,12 @@ class Connection:
         return len(self._partial) if self._partial is not None else 0
 
     @property
+    def missing_size(self) -> int:
+        """How much is yet to come of a frame that has begun; 0 if nobody knows."""
+        is_known = self._partial is not None and self._partial_size
+        return self._partial_size - self._filled if is_known else 0
+
+    @property
     def waiting_count(self) -> int:
         """Requests that have no answer yet, or whose answer waits for one before it."""
         return len(self._slots)

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tidelog.base.limits import PEER_BUFFER_KEPT_SIZE, PEER_HEAD_SIZE
 from tidelog.broker.peers import PeerClose, PeerSend
-from tidelog.server.sockets import Sockets
+from tidelog.server.sockets import Sockets, set_low_water
 
 CONNECT_TIMEOUT_S = 5.0
 _SIZE_LENGTH = 4
@@ -124,6 +124,7 @@ class _Link:
         self._large = memoryview(b"")  # what the last large frame was received in
         self._buffer = self._head
         self._filled = 0
+        self._low_water = 1  # what must have come before the socket is ready
 
     def begin(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -184,8 +185,12 @@ class _Link:
         if self._buffer is self._head:
             self._take_frames()
         elif self._filled == len(self._buffer):
+            self._low_water = set_low_water(self._socket, 0, self._low_water)
             frame, self._buffer, self._filled = self._buffer, self._head, 0
             self._peers.on_frame(self, frame)
+        else:
+            missing_size = len(self._buffer) - self._filled
+            self._low_water = set_low_water(self._socket, missing_size, self._low_water)
 
     def _take_frames(self) -> None:
         head, start, end = self._head, _SIZE_LENGTH, self._filled
@@ -213,4 +218,6 @@ class _Link:
             if size <= PEER_BUFFER_KEPT_SIZE:
                 self._large = buffer
         self._buffer, self._filled = buffer, len(received)
+        assert self._socket is not None
+        self._low_water = set_low_water(self._socket, size - len(received), self._low_water)
         buffer[: len(received)] = received

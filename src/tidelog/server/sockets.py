@@ -11,14 +11,25 @@ make one for all of them.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from time import monotonic_ns
 
-from tidelog.base.limits import SOCKET_TURN_NS_MAX, SOCKETS_PER_TURN
+from tidelog.base.limits import RECEIVE_LOW_WATER, SOCKET_TURN_NS_MAX, SOCKETS_PER_TURN
 from tidelog.server.poll import READABLE, WRITABLE, new_poll
 from tidelog.server.selector import EagerLoop
 
 Callback = Callable[[], None]
+
+
+def set_low_water(sock: socket.socket, missing_size: int, low_water: int) -> int:
+    """Have a socket be ready only when all that is missing of a frame has come, or a good part of it: waking
+    up for each packet of a large one costs as much as taking it. What is asked of the socket now; it was
+    asked `low_water` before."""
+    wanted = min(missing_size, RECEIVE_LOW_WATER) or 1
+    if wanted != low_water:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+    return wanted
 
 
 class _Watched:

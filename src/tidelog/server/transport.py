@@ -23,7 +23,7 @@ from tidelog.base.limits import PIPELINED_REQUESTS_MAX, PROBE_SIZE, SEND_CHUNK_S
 from tidelog.protocol.connection import Answer, Connection, Piece
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.server.pages import PageProbe
-from tidelog.server.sockets import Sockets
+from tidelog.server.sockets import Sockets, set_low_water
 
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 _IOV_MAX = 64
@@ -59,6 +59,7 @@ class Transport:
         "_is_writing",
         "_kept",
         "_kept_size",
+        "_low_water",
         "_queue",
         "_sent",
         "_socket",
@@ -89,6 +90,7 @@ class Transport:
         self._unsent_size = 0
         self._warm_size = 0  # how much of the first piece, if it is a slice, is known to be in memory
         self._buffered_size = 0  # of a half-received frame
+        self._low_water = 1  # what must have come before the socket is ready
         self._is_reading = False
         self._is_serving_kept = False
         self._is_writing = False
@@ -130,6 +132,9 @@ class Transport:
         if size == 0:
             self.close()
             return
+        missing_size = connection.missing_size
+        if missing_size or self._low_water > 1:
+            self._low_water = set_low_water(self._socket, missing_size, self._low_water)
         if self._buffered_size != connection.buffered_size:
             change = connection.buffered_size - self._buffered_size
             self._buffered_size = connection.buffered_size
