@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.replication.leading import lead
 from tests.wire.batches import (
     BASE_OFFSET,
     COUNT,
@@ -20,7 +21,7 @@ from tests.wire.batches import (
 )
 from tests.wire.harness import FETCH, PRODUCE, START_MS, Harness, batch_of, other_connection
 from tests.wire.requests import fetch, fetch_values, produce, produce_values
-from tidelog.base.limits import REFUSALS_KEPT_MS
+from tidelog.base.limits import GAPS_EXCUSED_MS
 from tidelog.protocol import compression
 from tidelog.protocol import produce as codec
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CRC_POSITION
@@ -223,8 +224,23 @@ def test_who_never_sends_a_refused_batch_again_is_told_of_the_gap_after_a_while(
     assert send(1) is ErrorCode.not_leader_or_follower
     harness.partition("t").error_code = 0
     assert send(2) is ErrorCode.not_leader_or_follower
-    harness.advance(REFUSALS_KEPT_MS + 1)
+    harness.advance(GAPS_EXCUSED_MS + 1)
     assert send(2) is ErrorCode.out_of_order_sequence_number
+
+
+def test_a_gap_in_front_of_a_new_leader_may_be_filled_yet(harness: Harness) -> None:
+    harness.create_topic("t")
+
+    def send(sequence: int) -> ErrorCode:
+        batch = batch_of(1, producer_id=9, producer_epoch=0, base_sequence=sequence)
+        return ErrorCode(produce(harness, 9, "t", batch, 1).error_code)
+
+    assert [send(0), send(1)] == [ErrorCode.none] * 2
+    lead(harness.partition("t"), 0, (1, 2))
+    assert send(3) is ErrorCode.not_leader_or_follower
+    assert [send(2), send(3)] == [ErrorCode.none] * 2
+    harness.advance(GAPS_EXCUSED_MS + 1)
+    assert send(5) is ErrorCode.out_of_order_sequence_number
 
 
 def test_the_answer_waits_for_the_fsync_that_is_asked_for(harness: Harness) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tidelog.base.limits import GAPS_EXCUSED_MS
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
 from tidelog.cluster.image import PartitionFacts
@@ -25,7 +26,7 @@ from tidelog.protocol.compression import ZSTD
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode, MalformedRequest, RefusedBatch
 from tidelog.protocol.produce import ProducedPartition, ProduceRequest, decode_produce, encode_produce
-from tidelog.protocol.refusals import Refusals, numbers_of
+from tidelog.protocol.refusals import Refusals, is_before, numbers_of
 from tidelog.replication.partition import Partition
 
 ALL = -1
@@ -36,6 +37,7 @@ HINTS_VERSION = 10
 Produced = list[tuple[str | bytes, list[ProducedPartition]]]
 _STORAGE = int(ErrorCode.kafka_storage_error)
 _NOT_LEADER = int(ErrorCode.not_leader_or_follower)
+_OUT_OF_ORDER = int(ErrorCode.out_of_order_sequence_number)
 _TOO_FEW = int(ErrorCode.not_enough_replicas)
 _TOO_FEW_NOW = int(ErrorCode.not_enough_replicas_after_append)
 
@@ -102,6 +104,8 @@ def _append(
         appended = partition.append(request.data, start, end, broker.now_ms)
     except RefusedBatch as refusal:
         partition.refused_count += 1
+        if refusal.code == _OUT_OF_ORDER and _may_come_yet(broker, partition, request.data[start:end]):
+            return _refused(broker, request, (topic, index), partition, _NOT_LEADER, request.data[start:end])
         errors = refusal.record_errors if isinstance(refusal, RefusedRecords) else None
         start_offset = partition.log.start_offset
         return ProducedPartition(index, refusal.code, -1, -1, start_offset, errors, refusal.reason)
@@ -156,6 +160,17 @@ def _excuse(
         return 0
     expected = partition.log.producers.expected_sequence(numbers.producer_id, numbers.epoch)
     return refusals.excuse(key, numbers, expected, broker.uptime_ms)
+
+
+def _may_come_yet(broker: Broker, partition: Partition, batch: memoryview) -> bool:
+    """Whether what is missing in front of a batch may be with the leader before this one, or on its way back
+    from there."""
+    leadership, numbers = partition.leadership, numbers_of(batch)
+    if leadership is None or not leadership.followers or numbers is None:
+        return False
+    expected = partition.log.producers.expected_sequence(numbers.producer_id, numbers.epoch)
+    is_ahead = expected is not None and is_before(expected, numbers.sequence)
+    return is_ahead and broker.uptime_ms - leadership.began_ms <= GAPS_EXCUSED_MS
 
 
 def _refuse(partition: Partition, request: Request, produce: ProduceRequest, start: int, end: int) -> int:

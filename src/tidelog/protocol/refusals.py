@@ -4,7 +4,8 @@ A producer has several batches under way. If the first is refused because the br
 too few replicas, and that is over when the second one comes, then the second one does not follow what is in
 the log. OUT_OF_ORDER_SEQUENCE_NUMBER is what Kafka says then, and librdkafka takes that for a reason to begin
 a new epoch for all of its partitions: whatever it sends again in another one, and was written after all, is
-written twice. So whoever is out of order only because of such a refusal is refused in the same way.
+written twice. So whoever is out of order only because of such a refusal is refused in the same way. (So is a
+gap in front of a leader that is new; the handler sees to that.)
 
 **Invariant:** only a batch that is missing by a refusal, a short while ago, excuses those behind it.
 """
@@ -15,7 +16,7 @@ from collections import deque
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.base.limits import REFUSALS_KEPT, REFUSALS_KEPT_MS
+from tidelog.base.limits import GAPS_EXCUSED_MS, REFUSALS_KEPT
 from tidelog.protocol.errors import ErrorCode
 
 _NUMBERS = Struct(">qhi")
@@ -76,7 +77,7 @@ class Refusals:
         for refused in self._refused:
             sequence = refused.batch.sequence
             is_of_it = refused.partition == partition and refused.batch == batch._replace(sequence=sequence)
-            is_recent = now_ms - refused.at_ms <= REFUSALS_KEPT_MS
+            is_recent = now_ms - refused.at_ms <= GAPS_EXCUSED_MS
             if (
                 is_of_it
                 and is_recent

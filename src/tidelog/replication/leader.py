@@ -75,6 +75,7 @@ class Leadership:
         self.facts = facts
         self.pending: PartitionFacts | None = None
         self.start_offset = start_offset  # where the log ended when it began
+        self.began_ms = now_ms
         self.followers = {
             node_id: FollowerProgress(now_ms) for node_id in facts.replicas if node_id != self._node_id
         }
