@@ -236,7 +236,7 @@ def test_a_gap_in_front_of_a_new_leader_may_be_filled_yet(harness: Harness) -> N
         return ErrorCode(produce(harness, 9, "t", batch, 1).error_code)
 
     assert [send(0), send(1)] == [ErrorCode.none] * 2
-    lead(harness.partition("t"), 0, (1, 2))
+    lead(harness.partition("t"), 1, (1, 2))
     assert send(3) is ErrorCode.not_leader_or_follower
     assert [send(2), send(3)] == [ErrorCode.none] * 2
     harness.advance(GAPS_EXCUSED_MS + 1)
