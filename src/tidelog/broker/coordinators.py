@@ -3,7 +3,8 @@
 A request for a group becomes a turn of its partition's coordinator. What the turn decided takes effect for
 the turns after it, and is written with what others decide in the same moment: members come in crowds. The
 answers leave when that, and everything before it, is committed. Reads wait in the same way: they may reflect
-what was decided a moment ago.
+what was decided a moment ago. Commits do not depend on each other, so those that come one after the other
+share a turn.
 
 **Invariant:** nobody hears of a decision that a restart could undo.
 """
@@ -84,13 +85,14 @@ class Shard:
     """One partition of groups: its journal, its coordinator, what was decided and is yet to be written, with
     the answers that wait for that, and those that wait for a commit."""
 
-    __slots__ = ("answers", "coordinator", "entries", "journal", "uncommitted")
+    __slots__ = ("answers", "commits", "coordinator", "entries", "journal", "uncommitted")
 
     def __init__(self, journal: Journal, coordinator: GroupCoordinator) -> None:
         self.journal = journal
         self.coordinator = coordinator
         self.entries: list[Entry] = []
         self.answers: Answers = []
+        self.commits: Turn | None = None  # of commits, which has yet to take effect
         self.uncommitted: deque[tuple[int, Answers]] = deque()
 
     @property
@@ -202,6 +204,8 @@ class Coordinators:
         _give(turn.decision.answers)
         self._unwritten.pop(shard, None)
         _fail(shard.answers, ErrorCode.not_coordinator)
+        _fail(shard.commits.decision.answers if shard.commits is not None else [], ErrorCode.not_coordinator)
+        shard.entries, shard.answers, shard.commits = [], [], None
         for _, answers in shard.uncommitted:
             _fail(answers, ErrorCode.not_coordinator)
         if shard in self._busy:
@@ -210,6 +214,10 @@ class Coordinators:
     # Turns.
 
     def run(self, shard: Shard, command: Command) -> None:
+        if shard.commits is not None:
+            self._take_commits(shard)
+            if not self._serves(shard):  # it has been given up; who asked finds another one
+                return
         turn = self._turn(shard)
         try:
             command(shard.coordinator, turn)
@@ -219,14 +227,26 @@ class Coordinators:
             raise
 
     def commit(self, shard: Shard, ask: CommitAsk, ticket: Ticket) -> None:
-        """`run` for what comes most often."""
-        turn = self._turn(shard)
+        turn = shard.commits
+        if turn is None:
+            turn = shard.commits = self._turn(shard)
+            self._unwritten[shard] = None
         try:
             shard.coordinator.commit(turn, ask, ticket)
-            self._take(shard, turn)
         except Exception as bug:
+            shard.commits = None
             self._give_up(shard, turn, bug)
             raise
+        if len(turn.decision.entries) >= ENTRIES_GATHERED_MAX:
+            self._write(shard)
+
+    def _take_commits(self, shard: Shard) -> None:
+        turn, shard.commits = shard.commits, None
+        assert turn is not None
+        try:
+            self._take(shard, turn)
+        except Exception as bug:  # told by the event of giving up: who is here now did not ask for it
+            self._give_up(shard, turn, bug)
 
     def write(self) -> None:
         """The moment is over: write what was decided in it."""
@@ -273,7 +293,11 @@ class Coordinators:
             self._write(shard)
 
     def _write(self, shard: Shard) -> None:
-        del self._unwritten[shard]
+        if shard.commits is not None:
+            self._take_commits(shard)
+        self._unwritten.pop(shard, None)
+        if not shard.entries:  # nothing was decided, or it has been given up
+            return
         entries, shard.entries = shard.entries, []
         answers, shard.answers = shard.answers, []
         partition = shard.partition
