@@ -227,7 +227,8 @@ class Replicas:
         if moved:
             fetcher.touch(partition)
             broker.on_moved(partition)
-            broker.maybe_flush(partition)
+            if partition.is_flush_wanted:
+                broker.maybe_flush(partition)
             self._hold_unflushed(partition)
 
     def _hold_unflushed(self, partition: Partition) -> None:

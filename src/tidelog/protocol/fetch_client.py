@@ -7,6 +7,7 @@ records stand.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -28,7 +29,6 @@ _REPLICA = Struct(">iqx")
 _RESPONSE_SESSION = Struct(">hi")
 _PARTITION_HEAD = Struct(">ihqq")
 _EPOCH_END = Struct(">iq")
-_ONE_PARTITION = Struct(">iiibiiB16sBiiqiqiH5siqx")  # a request for it, behind its header
 _ONE_RECEIVED = Struct(">ihiB16sBihqqqBi")  # a response about it, up to the records
 _ABORTED = Struct(">qq")
 
@@ -75,15 +75,13 @@ class FetchResponse(NamedTuple):
 
 def encode_fetch_request(
     version: int, correlation_id: int, client_id: str | None, request: FetchRequest
-) -> bytearray:
+) -> bytes | bytearray:
     """The whole request frame, from its size prefix on."""
+    if version >= _REPLICA_STATE and client_id is not None and _is_of_one_partition(request):
+        return _encode_one_partition(version, correlation_id, client_id.encode(), request)
     flexible = version >= _FLEXIBLE
     out = bytearray()
     wire.write_request_head(out, _API_KEY, version, correlation_id, client_id, flexible)
-    if version >= _REPLICA_STATE and len(request.topics) == 1 and _is_of_one_partition(request):
-        _write_one_partition(out, request)
-        wire.INT32.pack_into(out, 0, len(out) - 4)
-        return out
     if version < _REPLICA_STATE:
         out += wire.INT32.pack(request.replica_id)
     out += _WAIT.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
@@ -111,12 +109,28 @@ def encode_fetch_request(
 def _is_of_one_partition(request: FetchRequest) -> bool:
     """Whether a replica asks for that, and has nothing else to say."""
     is_plain = not (request.forgotten or request.rack_id or request.cluster_id is not None)
-    return is_plain and request.replica_id >= 0 and len(request.topics[0][1]) == 1
+    is_one = len(request.topics) == 1 and len(request.topics[0][1]) == 1
+    return is_plain and is_one and request.replica_id >= 0
 
 
-def _write_one_partition(out: bytearray, request: FetchRequest) -> None:
+@lru_cache(maxsize=16)
+def _one_partition_form(client_id_size: int) -> Struct:
+    """Of the whole frame of a request for one partition."""
+    return Struct(f">ihhih{client_id_size}sxiiibiiB16sBiiqiqiH5siqx")
+
+
+def _encode_one_partition(
+    version: int, correlation_id: int, client_id: bytes, request: FetchRequest
+) -> bytes:
     ((topic, (partition,)),) = request.topics
-    out += _ONE_PARTITION.pack(
+    form = _one_partition_form(len(client_id))
+    return form.pack(
+        form.size - wire.INT32.size,
+        _API_KEY,
+        version,
+        correlation_id,
+        len(client_id),
+        client_id,
         request.max_wait_ms,
         request.min_bytes,
         request.max_bytes,

@@ -119,7 +119,7 @@ class Fetcher:
 
     # Requests.
 
-    def next_request(self, now_ms: int) -> bytearray | None:
+    def next_request(self, now_ms: int) -> bytes | bytearray | None:
         """The frame to send now; None if one is under way, or there is nothing to ask for."""
         if self.is_under_way or now_ms < self._retry_ms:
             return None
