@@ -92,9 +92,7 @@ GROUP_ID_LENGTH_MAX = 2**15 - 1  # what a record's key has room for
 GROUP_METADATA_SIZE_MAX = 4 * MIB  # of all protocols of one member
 PENDING_MEMBERS_MAX = 10_000  # ids given out by one coordinator that nobody has joined with
 COMMITS_MAX = 10_000  # partitions of one OffsetCommit
-ENTRIES_GATHERED_MAX = (
-    1_000  # of a journal, decided in one moment and written together, and those of one more
-)
+ENTRIES_GATHERED_MAX = 1_000  # of a journal, decided in one moment and written together
 OFFSET_KEYS_KEPT = 10_000  # of pairs of group and topic, so that they need not be written again
 GROUP_PROTOCOLS_MAX = 100  # that one member may know
 OFFSETS_PER_PIECE = 1_000  # of one group, written anew in one go

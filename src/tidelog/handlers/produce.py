@@ -26,7 +26,7 @@ from tidelog.protocol.compression import ZSTD
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode, MalformedRequest, RefusedBatch
 from tidelog.protocol.produce import ProducedPartition, ProduceRequest, decode_produce, encode_produce
-from tidelog.protocol.refusals import Refusals, is_before, numbers_of
+from tidelog.protocol.refusals import TRANSIENT, Refusals, is_before, numbers_of
 from tidelog.replication.partition import Partition
 
 ALL = -1
@@ -93,10 +93,9 @@ def _append(
     if partition is None:
         missing, facts = missing_error(broker.image, topic, index), facts_of(broker.image, topic, index)
         return _refused(broker, request, (topic, index), facts, missing, request.data[start:end])
-    refusals = request.connection.refusals
     error = partition.error_code or _refuse(partition, request, produce, start, end)
-    if not error and refusals is not None:
-        error = _excuse(broker, refusals, partition, (topic, index), request.data[start:end])
+    if not error and request.connection.refusals is not None:
+        error = _excuse(broker, request, partition, (topic, index), request.data[start:end])
     if error:
         partition.refused_count += 1
         return _refused(broker, request, (topic, index), partition, error, request.data[start:end])
@@ -141,24 +140,25 @@ def _refused(
     """The outcome of a batch that was not appended; one that may be sent again is remembered."""
     outcome = ProducedPartition(key[1], error)
     hint_leader(outcome, leader, request.version >= HINTS_VERSION)
-    if (numbers := numbers_of(batch)) is not None:
+    if error in TRANSIENT and (numbers := numbers_of(batch)) is not None:
         refusals = request.connection.refusals = request.connection.refusals or Refusals()
         refusals.note(key, numbers, error, broker.uptime_ms)
     return outcome
 
 
 def _excuse(
-    broker: Broker,
-    refusals: Refusals,
-    partition: Partition,
-    key: tuple[str | bytes, int],
-    batch: memoryview,
+    broker: Broker, request: Request, partition: Partition, key: tuple[str | bytes, int], batch: memoryview
 ) -> int:
     """Why a batch is refused that is out of order for the lack of one that was refused; 0 if it is not."""
-    numbers = numbers_of(batch)
-    if numbers is None:
+    refusals, numbers = request.connection.refusals, numbers_of(batch)
+    if refusals is None or numbers is None:
+        return 0
+    if refusals.are_over(broker.uptime_ms):
+        request.connection.refusals = None  # so that nobody looks for them any more
         return 0
     expected = partition.log.producers.expected_sequence(numbers.producer_id, numbers.epoch)
+    if expected == numbers.sequence:
+        return 0
     return refusals.excuse(key, numbers, expected, broker.uptime_ms)
 
 

@@ -22,7 +22,7 @@ from tidelog.protocol.errors import ErrorCode
 _NUMBERS = Struct(">qhi")
 _NUMBERS_POSITION = 43  # in a batch
 _SEQUENCE_MASK = 0x7FFFFFFF
-_TRANSIENT = frozenset(
+TRANSIENT = frozenset(
     map(
         int,
         (
@@ -67,9 +67,13 @@ class Refusals:
     def __init__(self) -> None:
         self._refused: deque[_Refused] = deque(maxlen=REFUSALS_KEPT)
 
+    def are_over(self, now_ms: int) -> bool:
+        """Whether none of them excuses anybody any more."""
+        return now_ms - self._refused[-1].at_ms > GAPS_EXCUSED_MS
+
     def note(self, partition: PartitionKey, batch: Numbered, error_code: int, now_ms: int) -> None:
-        if error_code in _TRANSIENT:
-            self._refused.append(_Refused(partition, batch, error_code, now_ms))
+        """One with an error that is over soon."""
+        self._refused.append(_Refused(partition, batch, error_code, now_ms))
 
     def excuse(self, partition: PartitionKey, batch: Numbered, expected: int | None, now_ms: int) -> int:
         """The error of the batch that is missing in front of this one, if it was refused here; else 0. It is
