@@ -93,7 +93,7 @@ class Forwarding:
     def on_frame(self, node_id: int, frame: memoryview) -> None:
         sent = self._sent.pop((node_id, int.from_bytes(frame[:4], "big")), None)
         if sent is not None:
-            sent[0](memoryview(bytes(frame)))  # it may be sent on, and waits for that
+            sent[0](frame)
 
     def on_closed(self, node_id: int) -> None:
         """The connection has ended: nobody knows what became of what was sent on it."""
