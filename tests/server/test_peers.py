@@ -10,7 +10,15 @@ from tidelog.broker.peers import PeerSend
 from tidelog.server.peers import Peers
 from tidelog.server.sockets import Sockets
 
-FRAMES = [b"small", bytes(range(256)) * 3, b"x" * 65_532, b"y" * 65_533, b"z" * 300_000, b"last!"]
+FRAMES = [
+    b"small",
+    bytes(range(256)) * 3,
+    b"x" * 65_532,
+    b"y" * 65_533,
+    b"z" * 300_000,
+    b"w" * 100_000,
+    b"last!",
+]
 
 
 class Owner:
