@@ -20,13 +20,13 @@ class Waiter(Parked):
 
     def __init__(self, deadline_ms: int, *partitions: Partition, late: Answer | None = b"late") -> None:
         super().__init__(deadline_ms, list(partitions))
-        self.is_done = False
+        self.is_ready = False
         self.tried = 0
         self.late = late
 
     def try_finish(self) -> Answer | None:
         self.tried += 1
-        return b"done" if self.is_done else None
+        return b"done" if self.is_ready else None
 
     def finish_late(self) -> Answer | None:
         return self.late
@@ -47,7 +47,7 @@ def test_a_request_is_answered_when_what_it_waits_for_has_moved(partition: Parti
     room.on_moved(partition)
     room.wake()
     assert (waiter.tried, connection.output, room.count) == (1, [], 1)
-    waiter.is_done = True
+    waiter.is_ready = True
     room.wake()
     assert connection.output == [], "nothing moved since it was last looked at"
     room.on_moved(partition)
@@ -60,7 +60,7 @@ def test_who_is_woken_is_answered_one_at_a_time(partition: Partition) -> None:
     waiters = [Waiter(100, partition) for _ in connections]
     for waiter, connection in zip(waiters, connections, strict=True):
         room.park(waiter, connection)
-    waiters[0].is_done = waiters[2].is_done = True
+    waiters[0].is_ready = waiters[2].is_ready = True
     room.on_moved(partition)
     assert room.wake_next()
     assert [waiter.tried for waiter in waiters] == [1, 0, 0]
@@ -83,7 +83,7 @@ def test_a_request_that_waits_for_two_partitions_leaves_once(tmp_path: Path) -> 
     first, second = made(tmp_path / "a"), made(tmp_path / "b")
     room, connection, waiter = WaitingRoom(), Connection(1_000), Waiter(100, first, second, first)
     room.park(waiter, connection)
-    waiter.is_done = True
+    waiter.is_ready = True
     room.on_moved(first)
     room.on_moved(second)
     room.wake()
@@ -109,7 +109,7 @@ def test_answers_leave_in_the_order_of_the_requests(partition: Partition) -> Non
     room.park(first, connection)
     room.park(second, connection)
     connection.answer(b"third")
-    second.is_done = True
+    second.is_ready = True
     room.on_moved(partition)
     room.wake()
     assert connection.output == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from datetime import timedelta
+from struct import pack
 from typing import Any
 from uuid import UUID
 
@@ -67,6 +68,10 @@ def request_bytes(version: int, epoch: int, texts: tuple[str, str, str | None], 
     buffer = io.BytesIO()
     entity_writer(type(request))(buffer, request)
     return buffer.getvalue()
+
+
+def header_bytes(version: int, correlation_id: int, client_id: bytes = b"me!") -> bytes:
+    return pack(f">hhih{len(client_id)}sx", OFFSET_COMMIT, version, correlation_id, len(client_id), client_id)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -160,19 +165,21 @@ def test_the_form_of_one_commit_reads_the_next_as_if_there_were_none(
 ) -> None:
     plain = [part._replace(metadata="") for part in parts]
     raw = request_bytes(version, 3, ("g", "m", None), [(name, plain)])
-    _, form = decode_offset_commit(version, memoryview(b"\x07" + raw), 1)
+    header = header_bytes(version, 1)
+    _, form = decode_offset_commit(version, memoryview(header + raw), len(header))
     assert form is not None
     following = request_bytes(version, 3, ("g", "m", None), [(name, others)])
     for each in (raw, following, data.draw(mutations(raw)), raw + b"\x00", raw + bytes(18)):
-        read = form.parts_in(version, memoryview(b"\x07" + each), 1)
+        read = form.parts_in(memoryview(header_bytes(version, 2) + each))
         if read is not None:
             wanted = decode_any(version, memoryview(each), 0)
             assert wanted[:3] == (form.group_id, form.epoch, form.member_id)
             assert wanted.topics == [(form.topic, read)]
             told = [(part.partition, 0) for part in read]
             assert form.encode_well(42, read) == encode_offset_commit(version, 42, [(form.topic, told)])
-    assert form.parts_in(version, memoryview(raw), 0) == plain
-    assert form.parts_in(8 if version != 8 else 9, memoryview(raw), 0) is None
+    assert form.parts_in(memoryview(header_bytes(version, 3) + raw)) == plain
+    assert form.parts_in(memoryview(header_bytes(8 if version != 8 else 9, 1) + raw)) is None
+    assert form.parts_in(memoryview(header_bytes(version, 1, b"you") + raw)) is None
 
 
 @pytest.mark.parametrize("version", [8, 9, 10])
@@ -184,10 +191,9 @@ def test_what_has_bytes_behind_its_end_has_no_form(version: int) -> None:
 
 @pytest.mark.parametrize("version", [8, 9])
 def test_a_commit_of_the_same_size_by_somebody_else_has_another_form(version: int) -> None:
-    part = OffsetCommitPart(0, 5, 1, "")
-    _, form = decode_offset_commit(
-        version, memoryview(request_bytes(version, 3, ("g", "m", None), [("t", [part])])), 0
-    )
+    part, header = OffsetCommitPart(0, 5, 1, ""), header_bytes(version, 1)
+    raw = request_bytes(version, 3, ("g", "m", None), [("t", [part])])
+    _, form = decode_offset_commit(version, memoryview(header + raw), len(header))
     assert form is not None
     for epoch, group, member, topic in (
         (3, "h", "m", "t"),
@@ -195,5 +201,5 @@ def test_a_commit_of_the_same_size_by_somebody_else_has_another_form(version: in
         (3, "g", "m", "u"),
         (4, "g", "m", "t"),
     ):
-        other = request_bytes(version, epoch, (group, member, None), [(topic, [part])])
-        assert len(other) == form.size and form.parts_in(version, memoryview(other), 0) is None
+        other = header + request_bytes(version, epoch, (group, member, None), [(topic, [part])])
+        assert len(other) == form.size and form.parts_in(memoryview(other)) is None

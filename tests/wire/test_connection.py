@@ -12,7 +12,7 @@ from tests.wire.harness import PRODUCE, Harness, batch_of, decode_answer, reques
 from tests.wire.requests import produce_values
 from tidelog.base.limits import FRAME_GROWTH_SIZE
 from tidelog.handlers.table import dispatch
-from tidelog.protocol.connection import FRAME_SIZE_MIN, Connection
+from tidelog.protocol.connection import FRAME_SIZE_MIN, Connection, Slot
 from tidelog.protocol.errors import MalformedRequest
 
 _SIZE = Struct(">i")
@@ -106,7 +106,9 @@ def test_answers_leave_in_order_whatever_the_order_of_fills(kinds: list[str], ra
         if kind == "answer":
             connection.answer(answer)
         else:
-            held.append((connection.hold(), answer if kind == "hold" else None))
+            slot = Slot()
+            connection.hold(slot)
+            held.append((slot, answer if kind == "hold" else None))
     random.shuffle(held)  # type: ignore[attr-defined]
     for slot, filled in held:
         connection.fill(slot, filled)
@@ -119,7 +121,8 @@ def test_answers_leave_in_order_whatever_the_order_of_fills(kinds: list[str], ra
 
 def test_nothing_overtakes_a_held_request() -> None:
     connection = Connection(FRAME_SIZE_MAX)
-    slot = connection.hold()
+    slot = Slot()
+    connection.hold(slot)
     connection.answer(b"second")
     assert connection.output == []
     assert connection.waiting_count == 2

@@ -44,6 +44,9 @@ PROBE_ANSWER_SECONDS_MAX = 30
 # The loop
 SPIN_SECONDS = 0.000_1  # how long it looks for more before it sleeps, while that is worth it
 SPIN_MISSES_MAX = 8
+LOOK_AROUND_SECONDS = (
+    0.001  # how long it may serve sockets that are always ready before it looks for the rest
+)
 SOCKETS_PER_TURN = 32  # served before what follows from that is seen to
 SOCKET_TURN_NS_MAX = 2_000_000  # of turns one after the other, before the rest of the loop has its own
 

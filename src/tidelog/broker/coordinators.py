@@ -65,7 +65,7 @@ class Awaited(Parked):
         self._leave(self._refuse(ErrorCode(code)))
 
     def _leave(self, answer: Answer) -> None:
-        if self.slot is None:
+        if self.connection is None:
             self._ready = self._ready or answer
         else:
             self._broker.waiting.finish(self, answer)
@@ -131,21 +131,19 @@ class Coordinators:
 
     def find(self, group_id: str) -> Shard | ErrorCode:
         """The shard that serves a group now, or why there is none."""
-        if len(group_id) > GROUP_ID_LENGTH_MAX:
-            return ErrorCode.invalid_group_id
         partition = self.partition_of(group_id)
-        if partition is None:
-            return ErrorCode.not_coordinator
-        shard = self._shards.get(partition)
-        if shard is None:
-            return ErrorCode.not_coordinator
-        return self._state_of(shard)
+        shard = self._shards.get(partition) if partition is not None else None
+        if shard is not None:
+            return shard if shard.journal.is_loaded else self._state_of(shard)
+        is_too_long = len(group_id) > GROUP_ID_LENGTH_MAX
+        return ErrorCode.invalid_group_id if is_too_long else ErrorCode.not_coordinator
 
     @staticmethod
     def _state_of(shard: Shard) -> Shard | ErrorCode:
-        if shard.journal.failure is not None:
-            return ErrorCode.coordinator_not_available
-        return shard if shard.journal.is_loaded else ErrorCode.coordinator_load_in_progress
+        if shard.journal.is_loaded:
+            return shard
+        is_failed = shard.journal.failure is not None
+        return ErrorCode.coordinator_not_available if is_failed else ErrorCode.coordinator_load_in_progress
 
     def all(self) -> Iterator[Shard | ErrorCode]:
         for shard in list(self._shards.values()):

@@ -23,7 +23,7 @@ class Watcher(Protocol):
         """Take note; the request that may have an answer now, if there is one."""
 
 
-class Parked:
+class Parked(Slot):
     """A request in the waiting room; what it waits for is the subclass's. (Not an ABC: `isinstance` with
     one of those costs a microsecond, on the way of every request.)"""
 
@@ -33,17 +33,19 @@ class Parked:
         "deadline_ms",
         "early",
         "is_gone",
+        "is_seated",
         "parked_ms",
         "partitions",
-        "slot",
     )
 
     def __init__(self, deadline_ms: int, partitions: list[Partition]) -> None:
+        self.answer = None
+        self.is_done = False
         self.deadline_ms = deadline_ms
         self.partitions = partitions
-        self.connection: Connection | None = None
-        self.slot: Slot | None = None
+        self.connection: Connection | None = None  # that it is parked for
         self.is_gone = False
+        self.is_seated = False
         self.early: Answer | None = None  # that it got before it was parked
         self.api_key = -1  # with the time of its arrival set by whoever parks it, for the metrics
         self.parked_ms = 0
@@ -61,15 +63,17 @@ class Parked:
 
 
 class WaitingRoom:
+    """Who is answered in the same moment (a commit, mostly) never takes a seat: its deadline is not kept."""
+
     def __init__(self) -> None:
         self._by_partition: dict[Partition, dict[Watcher, None]] = {}
-        self._by_connection: dict[Connection, dict[Parked, None]] = {}
         self._deadlines: list[tuple[int, int, Parked]] = []
+        self._standing: list[Parked] = []  # who has come in this moment
         self._sequence = 0
         self._moved: dict[Partition, None] = {}
         self._woken: deque[Parked] = deque()  # to be looked at
         self.count = 0
-        self.counts: dict[int, int] = {}  # the same by API key
+        self._seated_counts: dict[int, int] = {}  # by API key
         self.watched_count = 0  # partitions that parked requests wait for, each counted for each request
         self.answered: list[Parked] = []  # what has left, answered: its connection has output
 
@@ -77,17 +81,30 @@ class WaitingRoom:
     def is_full(self) -> bool:
         return self.count >= PARKED_REQUESTS_MAX or self.watched_count >= PARKED_PARTITIONS_MAX
 
+    @property
+    def counts(self) -> dict[int, int]:
+        """How many wait, by API key."""
+        self._seat()
+        return self._seated_counts
+
     def park(self, parked: Parked, connection: Connection) -> None:
         parked.connection = connection
-        parked.slot = connection.hold()
+        connection.hold(parked)
         self.count += 1
-        self.counts[parked.api_key] = self.counts.get(parked.api_key, 0) + 1
-        self.watched_count += len(parked.partitions)
-        self._sequence += 1
-        heappush(self._deadlines, (parked.deadline_ms, self._sequence, parked))
-        self._by_connection.setdefault(connection, {})[parked] = None
-        for partition in parked.partitions:
-            self.watch(partition, parked)
+        self._standing.append(parked)
+        if parked.partitions:
+            self.watched_count += len(parked.partitions)
+            for partition in parked.partitions:
+                self.watch(partition, parked)
+
+    def _seat(self) -> None:
+        standing, self._standing = self._standing, []
+        for parked in standing:
+            if not parked.is_gone:
+                parked.is_seated = True
+                self._seated_counts[parked.api_key] = self._seated_counts.get(parked.api_key, 0) + 1
+                self._sequence += 1
+                heappush(self._deadlines, (parked.deadline_ms, self._sequence, parked))
 
     def watch(self, partition: Partition, watcher: Watcher) -> None:
         self._by_partition.setdefault(partition, {})[watcher] = None
@@ -135,6 +152,7 @@ class WaitingRoom:
         self._woken.extend(woken)
 
     def tick(self, uptime_ms: int) -> None:
+        self._seat()
         deadlines = self._deadlines
         while deadlines and (deadlines[0][2].is_gone or deadlines[0][0] <= uptime_ms):
             parked = heappop(deadlines)[2]
@@ -144,38 +162,38 @@ class WaitingRoom:
     @property
     def first_deadline_ms(self) -> int | None:
         """When `tick` has something to do at the earliest, or a little before that."""
+        if self._standing:
+            self._seat()
         return self._deadlines[0][0] if self._deadlines else None
 
     def finish(self, parked: Parked, answer: Answer | None) -> None:
         """Answer a parked request from outside, unless it has left; one that is yet to be parked is not."""
-        if parked.slot is None:
+        if parked.connection is None:
             parked.is_gone, parked.early = True, answer
         elif not parked.is_gone:
             self._leave(parked, answer)
 
     def drop(self, connection: Connection) -> None:
         """The connection is closed: nobody waits on it any more."""
-        for parked in list(self._by_connection.get(connection, ())):
-            self._forget(parked)
+        for parked in connection.held():
+            if isinstance(parked, Parked) and not parked.is_gone:
+                self._forget(parked)
 
     def _leave(self, parked: Parked, answer: Answer | None) -> None:
         self._forget(parked)
-        assert parked.connection is not None and parked.slot is not None
-        parked.connection.fill(parked.slot, answer)
+        assert parked.connection is not None
+        parked.connection.fill(parked, answer)
         self.answered.append(parked)
 
     def _forget(self, parked: Parked) -> None:
         parked.is_gone = True
         self.count -= 1
-        self.counts[parked.api_key] -= 1
-        self.watched_count -= len(parked.partitions)
-        if len(self._deadlines) > 2 * self.count + _GONE_KEPT_MAX:
-            self._deadlines = [entry for entry in self._deadlines if not entry[2].is_gone]
-            heapify(self._deadlines)
-        for partition in parked.partitions:
-            self.unwatch(partition, parked)
-        if parked.connection is not None:
-            mine = self._by_connection[parked.connection]
-            mine.pop(parked, None)
-            if not mine:
-                del self._by_connection[parked.connection]
+        if parked.partitions:
+            self.watched_count -= len(parked.partitions)
+            for partition in parked.partitions:
+                self.unwatch(partition, parked)
+        if parked.is_seated:
+            self._seated_counts[parked.api_key] -= 1
+            if len(self._deadlines) > 2 * self.count + _GONE_KEPT_MAX:
+                self._deadlines = [entry for entry in self._deadlines if not entry[2].is_gone]
+                heapify(self._deadlines)

@@ -21,6 +21,8 @@ from tidelog.protocol.errors import ErrorCode
 
 Spot = tuple[str, int]  # topic, partition
 MINUTE_MS = 60_000
+_NO_ERROR = ErrorCode.none
+_new = tuple.__new__  # of a named tuple, at a third of what calling its class costs
 
 
 class Commit(NamedTuple):
@@ -60,13 +62,14 @@ class Offsets:
         """Write what may be written; for each partition its error or none."""
         now_ms = turn.now_ms
         expire_ms = now_ms + retention_ms if retention_ms >= 0 else -1
-        errors = [ErrorCode.none] * len(commits)
+        errors = [_NO_ERROR] * len(commits)
+        entries = turn.decision.entries
         for place, (topic, partition, offset, leader_epoch, metadata, topic_id) in enumerate(commits):
             if metadata and not self._is_taken(turn, metadata):
                 errors[place] = ErrorCode.offset_metadata_too_large
                 continue
-            value = CommittedOffset(offset, leader_epoch, metadata, now_ms, expire_ms, topic_id)
-            turn.decision.entries.append(offset_entry(group_id, topic, partition, value))
+            value = _new(CommittedOffset, (offset, leader_epoch, metadata, now_ms, expire_ms, topic_id))
+            entries.append(offset_entry(group_id, topic, partition, value))
         return errors
 
     @staticmethod

@@ -171,20 +171,19 @@ def read_key(key: bytes) -> Key:
 
 
 def offset_value(committed: CommittedOffset) -> bytes:
-    if committed.expire_ms >= 0:  # asked for by an old client, and known to version 1 alone
-        out = bytearray(INT16.pack(1) + INT64.pack(committed.offset))
-        write_string(out, committed.metadata)
-        return bytes(out + INT64.pack(committed.commit_ms) + INT64.pack(committed.expire_ms))
-    has_id = committed.topic_id != NO_ID
-    if has_id and not committed.metadata:
-        return _PLAIN_OFFSET.pack(
-            4, committed.offset, committed.leader_epoch, 1, committed.commit_ms, _ID_TAG, committed.topic_id
-        )
-    out = bytearray(_OFFSET_HEAD.pack(4 if has_id else 3, committed.offset, committed.leader_epoch))
-    (write_compact_string if has_id else write_string)(out, committed.metadata)
-    out += INT64.pack(committed.commit_ms)
+    offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = committed
+    if expire_ms >= 0:  # asked for by an old client, and known to version 1 alone
+        out = bytearray(INT16.pack(1) + INT64.pack(offset))
+        write_string(out, metadata)
+        return bytes(out + INT64.pack(commit_ms) + INT64.pack(expire_ms))
+    has_id = topic_id != NO_ID
+    if has_id and not metadata:
+        return _PLAIN_OFFSET.pack(4, offset, leader_epoch, 1, commit_ms, _ID_TAG, topic_id)
+    out = bytearray(_OFFSET_HEAD.pack(4 if has_id else 3, offset, leader_epoch))
+    (write_compact_string if has_id else write_string)(out, metadata)
+    out += INT64.pack(commit_ms)
     if has_id:
-        out += _ID_TAG + committed.topic_id
+        out += _ID_TAG + topic_id
     return bytes(out)
 
 

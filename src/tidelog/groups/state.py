@@ -17,7 +17,7 @@ from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
 from tidelog.groups.facts import Fact, offset_entry, read_entry
 from tidelog.groups.offsets import Offsets, Spot
-from tidelog.groups.records import ClassicValue, group_key
+from tidelog.groups.records import OFFSET, ClassicValue, group_key
 from tidelog.groups.turn import Turn
 from tidelog.protocol.errors import ErrorCode
 
@@ -35,10 +35,11 @@ class GroupState:
         fact = read_entry(entry)
         if fact is None:
             return
-        if fact.kind == records.OFFSET:
-            self.offsets.replay(fact.group_id, fact.name, fact.partition, fact.value)
-            if fact.value is not None and fact.group_id not in self.groups:
-                self.groups[fact.group_id] = ClassicGroup(fact.group_id, fact.value.commit_ms)
+        if fact.kind == OFFSET:
+            _, group_id, topic, partition, value = fact
+            self.offsets.replay(group_id, topic, partition, value)
+            if value is not None and group_id not in self.groups:
+                self.groups[group_id] = ClassicGroup(group_id, value.commit_ms)
         elif fact.kind == records.CLASSIC:
             self._replay_classic(fact.group_id, fact.value, entry)
         else:

@@ -45,7 +45,7 @@ class Gathering(Parked, Generic[Piece]):
         """One part, once."""
         self._parts[place] = part
         self._waiting_count -= 1
-        if not self._waiting_count and self.slot is not None:
+        if not self._waiting_count and self.connection is not None:
             self._broker.waiting.finish(self, self.finish_late())
 
     def result(self) -> Answer | Parked:

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from struct import Struct
 from typing import Any, NamedTuple
 
-from tidelog.base.limits import COMMITS_MAX
+from tidelog.base.limits import API_VERSION_BITS, COMMITS_MAX
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
+from tidelog.cluster.image import TopicFacts
 from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
 from tidelog.groups.offsets import Commit, Spot, no_offset
 from tidelog.groups.records import NO_ID, CommittedOffset
@@ -29,6 +31,10 @@ _IDS_VERSION = 10
 _EPOCHS_VERSION = 9
 _MANY_VERSION = 8
 _ERROR_VERSION = 2
+OFFSET_COMMIT = 8
+_CORRELATION_ID = Struct(">i")
+_CORRELATION_ID_AT = 4
+_new = tuple.__new__  # of a named tuple, at a third of what calling its class costs
 
 
 class _Named(NamedTuple):
@@ -60,26 +66,20 @@ def handle_offset_commit(broker: Broker, request: Request) -> Result:
     *Versions*: to 4 it may say how long to keep them; 6 adds leader epochs; 7 static members; 9 the consumer
     protocol; 10 names topics by id.
     """
-    image, version, connection = broker.image, request.version, request.connection
-    form, instance_id, retention_ms = connection.commit_form, None, -1
-    parts = form.parts_in(version, request.data, request.position) if form is not None else None
-    topics: list[tuple[str | bytes, list[OffsetCommitPart]]]
-    if form is not None and parts is not None:
-        group_id, epoch, member_id, topics = form.group_id, form.epoch, form.member_id, [(form.topic, parts)]
-    else:
-        decoded, form = decode_offset_commit(version, request.data, request.position)
-        group_id, epoch, member_id, instance_id, retention_ms, topics = decoded
-        connection.commit_form = form
+    version, connection = request.version, request.connection
+    decoded, form = decode_offset_commit(version, request.data, request.position)
+    group_id, epoch, member_id, instance_id, retention_ms, topics = decoded
+    connection.repeated = _RepeatedCommit(broker, version, form) if form is not None else None
     counts: list[int] = []
     commits: list[Commit] = []
     for topic, parts in topics:
-        known = image.topics.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
+        known = _known(broker, topic)
         count = len(known.partitions) if known is not None else _MISSING
         counts.append(count)
         if known is not None:
             name, topic_id = known.name, known.topic_id
             commits += [Commit(name, *part, topic_id) for part in parts if 0 <= part[0] < count]
-    waiting = _WaitingCommit(broker, request, topics, counts, form)
+    waiting = _WaitingCommit(broker, version, request.correlation_id, topics, counts, form)
     if not commits:
         return waiting.encode([])
     if len(commits) > COMMITS_MAX:
@@ -93,6 +93,45 @@ def handle_offset_commit(broker: Broker, request: Request) -> Result:
     return waiting
 
 
+def _known(broker: Broker, topic: str | bytes) -> TopicFacts | None:
+    image = broker.image
+    return image.topics.get(topic) if isinstance(topic, str) else image.topics_by_id.get(topic)
+
+
+class _RepeatedCommit:
+    """The commits of a member that differ from its last one in offsets alone, and in nothing that is wrong:
+    they go the shorter of two ways to the same coordinator."""
+
+    __slots__ = ("_asker", "_broker", "_count_place", "_form", "_version")
+
+    def __init__(self, broker: Broker, version: int, form: CommitForm) -> None:
+        self._broker = broker
+        self._version = version
+        self._form = form
+        knows_epochs = version >= _EPOCHS_VERSION
+        self._asker = (form.group_id, form.member_id, None, form.epoch, -1, knows_epochs)
+        self._count_place = OFFSET_COMMIT << API_VERSION_BITS | version
+
+    def serve(self, frame: memoryview) -> Parked | None:
+        broker, form = self._broker, self._form
+        parts = form.parts_in(frame)
+        known = _known(broker, form.topic) if parts else None
+        shard = broker.coordinators.find(form.group_id)
+        if not parts or known is None or isinstance(shard, ErrorCode) or len(parts) > COMMITS_MAX:
+            return None
+        name, topic_id, count = known.name, known.topic_id, len(known.partitions)
+        commits = []
+        for partition, offset, leader_epoch, metadata in parts:
+            if not 0 <= partition < count:
+                return None
+            commits.append(_new(Commit, (name, partition, offset, leader_epoch, metadata, topic_id)))
+        broker.served_counts[self._count_place] += 1
+        (correlation_id,) = _CORRELATION_ID.unpack_from(frame, _CORRELATION_ID_AT)
+        waiting = _WaitingCommit(broker, self._version, correlation_id, [(form.topic, parts)], [count], form)
+        broker.coordinators.commit(shard, _new(CommitAsk, (*self._asker, commits)), waiting)
+        return waiting
+
+
 class _WaitingCommit(Parked):
     """An OffsetCommit request that is answered when it is written."""
 
@@ -101,15 +140,17 @@ class _WaitingCommit(Parked):
     def __init__(
         self,
         broker: Broker,
-        request: Request,
+        version: int,
+        correlation_id: int,
         topics: list[tuple[str | bytes, list[OffsetCommitPart]]],
         counts: list[int],
         form: CommitForm | None,
     ) -> None:
         super().__init__(commit_deadline(broker), [])
+        self.api_key = OFFSET_COMMIT
         self._broker = broker
-        self._version = request.version
-        self._correlation_id = request.correlation_id
+        self._version = version
+        self._correlation_id = correlation_id
         self._topics = topics
         self._counts = counts  # of partitions in each topic
         self._form = form

@@ -186,6 +186,15 @@ _BY_KEY: dict[int, Api] = {api.key: api for api in APIS}
 def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> int:
     """Serve one frame: the answer goes to the connection, now or when it leaves the waiting room. The API
     key of a request that is done with, or -1."""
+    if connection.repeated is not None:
+        again = connection.repeated.serve(frame)
+        if again is not None:
+            assert isinstance(again, Parked)
+            if again.is_gone and again.early is not None:
+                connection.answer(again.early)
+            else:
+                _park(broker, connection, again)
+            return -1
     api_key, version, correlation_id, client_id_size = _read_header(frame)
     position = _HEADER_SIZE + client_id_size if client_id_size > 0 else _HEADER_SIZE
     api = _BY_KEY.get(api_key)
@@ -201,20 +210,23 @@ def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> int:
     request = Request(connection, api_key, version, correlation_id, frame, position)
     is_local = not broker.is_sharing or api_key not in CONTROLLER_APIS or broker.control.is_controller
     result = api.handler(broker, request) if is_local else _forward(broker, api, request)
-    if isinstance(result, Parked) and result.is_gone:
-        result = result.early
-    if result is None:
-        return api_key
     if isinstance(result, Parked):
-        if connection.waiting_count >= PIPELINED_REQUESTS_MAX or broker.waiting.is_full:
-            result.is_gone = True  # the store may yet answer what its handler has asked for
-            raise MalformedRequest("too many requests wait for an answer")
-        result.api_key = api_key
-        result.parked_ms = broker.uptime_ms
-        broker.waiting.park(result, connection)
-        return -1
-    connection.answer(result)
+        if not result.is_gone:
+            result.api_key = api_key
+            _park(broker, connection, result)
+            return -1
+        result = result.early
+    if result is not None:
+        connection.answer(result)
     return api_key
+
+
+def _park(broker: Broker, connection: Connection, parked: Parked) -> None:
+    if connection.waiting_count >= PIPELINED_REQUESTS_MAX or broker.waiting.is_full:
+        parked.is_gone = True  # the store may yet answer what its handler has asked for
+        raise MalformedRequest("too many requests wait for an answer")
+    parked.parked_ms = broker.uptime_ms
+    broker.waiting.park(parked, connection)
 
 
 def _forward(broker: Broker, api: Api, request: Request) -> Result:

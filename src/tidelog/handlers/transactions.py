@@ -31,7 +31,7 @@ def handle_init_producer_id(broker: Broker, request: Request) -> Result:
 
     def then(producer_id: int | None) -> None:
         taken.append(producer_id)
-        if parked.slot is not None:
+        if parked.connection is not None:
             broker.waiting.finish(parked, _given(request, producer_id))
 
     broker.take_producer_id(then)

@@ -27,7 +27,13 @@ from tidelog.log.segment import (
     file_name,
 )
 from tidelog.log.transactions import AbortedIndex, AbortedTransaction
-from tidelog.protocol.batch import NO_TIMESTAMP, check_whole, read_header, stamp, stamp_append_time
+from tidelog.protocol.batch import (
+    LAST_DELTA_AND_TIMESTAMP,
+    NO_TIMESTAMP,
+    check_whole,
+    stamp,
+    stamp_append_time,
+)
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
 from tidelog.protocol.records import find_timestamp, read_marker
 
@@ -132,11 +138,11 @@ class Log:
     def append_own(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
         """Append a batch that the broker itself has built: it is what it should be."""
         view = memoryview(batch)
-        header = read_header(view)
+        last_offset_delta, max_timestamp = LAST_DELTA_AND_TIMESTAMP.unpack_from(view)
         base_offset = self.end_offset
         stamp(view, 0, base_offset, leader_epoch)
-        last_offset = base_offset + header.last_offset_delta
-        self.write_batch(view, leader_epoch, base_offset, last_offset, header.max_timestamp, now_ms)
+        last_offset = base_offset + last_offset_delta
+        self.write_batch(view, leader_epoch, base_offset, last_offset, max_timestamp, now_ms)
         return Appended(base_offset, last_offset + 1, NO_TIMESTAMP, False)
 
     def append_marker(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:

@@ -21,6 +21,7 @@ OFFSET_MAX = 2**63 - 1
 HEADER = Struct(">qiibIhiqqqhii")
 assert HEADER.size == BATCH_HEADER_SIZE
 OFFSET_AND_LENGTH = Struct(">qi")
+LAST_DELTA_AND_TIMESTAMP = Struct(">23xi8xq")
 LENGTH_OVERHEAD = 12  # base offset and length itself: not counted in `length`
 LENGTH_MIN = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
 CRC_POSITION = 17

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from struct import Struct
+from typing import Protocol
 
 from tidelog.base.files import FileSlice
 from tidelog.base.forms import PLAINTEXT
 from tidelog.base.limits import FRAME_GROWTH_SIZE
-from tidelog.protocol.commit import CommitForm
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.refusals import Refusals
 
@@ -37,6 +37,14 @@ class Slot:
         self.is_done = False
 
 
+class Repeated(Protocol):
+    """A request of a kind that clients send again and again, with little that differs."""
+
+    def serve(self, frame: memoryview) -> Slot | None:
+        """Serve one more, to be answered later; None, and nothing done, if it is another request."""
+        ...
+
+
 class Connection:
     __slots__ = (
         "_filled",
@@ -44,12 +52,12 @@ class Connection:
         "_partial",
         "_partial_size",
         "_slots",
-        "commit_form",
         "held_size",
         "listener",
         "output",
         "peer",
         "refusals",
+        "repeated",
         "software",
     )
 
@@ -58,7 +66,7 @@ class Connection:
     ) -> None:
         self.peer = peer  # the client's address and port
         self.listener = listener  # the name of the one that it came in by
-        self.commit_form: CommitForm | None = None  # of the last OffsetCommit request
+        self.repeated: Repeated | None = None  # what it has sent and may send again
         self.refusals: Refusals | None = None  # of batches that will be sent again
         self.software = ("unknown", "unknown")  # its name and version, as it says by ApiVersions
         self._frame_size_max = frame_size_max
@@ -68,6 +76,11 @@ class Connection:
         self._slots: deque[Slot] = deque()
         self.output: list[Answer] = []
         self.held_size = 0  # of answers that wait for one before them
+
+    @property
+    def is_between_frames(self) -> bool:
+        """Nothing is kept of a frame that has begun."""
+        return self._partial is None
 
     @property
     def buffered_size(self) -> int:
@@ -116,6 +129,9 @@ class Connection:
             self._partial = None
         frames: list[memoryview] = []
         position, end = 0, len(data)
+        if end >= 4 + FRAME_SIZE_MIN and _SIZE.unpack_from(data)[0] == end - 4 <= self._frame_size_max:
+            frames.append(data[4:])  # just one, as small requests come
+            return frames
         while position + 4 <= end:
             (size,) = _SIZE.unpack_from(data, position)
             if size < FRAME_SIZE_MIN or size > self._frame_size_max:
@@ -146,11 +162,13 @@ class Connection:
         else:
             self.output.append(answer)
 
-    def hold(self) -> Slot:
+    def hold(self, slot: Slot) -> None:
         """Keep the place of a request that will be answered later."""
-        slot = Slot()
         self._slots.append(slot)
-        return slot
+
+    def held(self) -> list[Slot]:
+        """The places of requests that have no answer yet."""
+        return [slot for slot in self._slots if not slot.is_done]
 
     def fill(self, slot: Slot, answer: Answer | None) -> None:
         """The answer of a held request, or None if it gets none; moves what is ready to the output."""

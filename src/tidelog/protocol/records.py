@@ -224,14 +224,17 @@ def build_batch(
     return _assemble(header, compression.compress(codec, body))
 
 
-def build_pairs(pairs: Sequence[tuple[bytes, bytes | None]], timestamp: int) -> bytearray:
+def build_pairs(pairs: Sequence[tuple[bytes, bytes | None, object]], timestamp: int) -> bytearray:
     """One uncompressed batch of records that have a key, a value or none, and nothing else; for a journal."""
-    batch = bytearray(BATCH_HEADER_SIZE)
-    for delta, (key, value) in enumerate(pairs):
+    pieces = [bytes(BATCH_HEADER_SIZE)]
+    for delta, (key, value, _) in enumerate(pairs):
+        place, key_size = _varint(delta), _varint(len(key))
         value_size = _varint(len(value)) if value is not None else b"\x01"
+        value = value or b""
+        size = len(place) + len(key_size) + len(key) + len(value_size) + len(value) + 3
         # Attributes and timestamp delta are 0, and there are no headers.
-        body = b"\x00\x00%b%b%b%b%b\x00" % (_varint(delta), _varint(len(key)), key, value_size, value or b"")
-        batch += _varint(len(body)) + body
+        pieces += (_varint(size), b"\x00\x00", place, key_size, key, value_size, value, b"\x00")
+    batch = bytearray().join(pieces)
     length, last = len(batch) - batches.LENGTH_OVERHEAD, len(pairs) - 1
     batches.HEADER.pack_into(
         batch, 0, 0, length, -1, 2, 0, 0, last, timestamp, timestamp, batches.NO_PRODUCER_ID, -1, -1, last + 1

@@ -161,12 +161,13 @@ class Journal:
         """Let entries take effect that are yet to be written. RefusedBatch, with nothing changed, if one of
         them could not be."""
         size_max = self.partition.log.settings.max_message_bytes
-        for key, value, _ in entries:
-            may_be_large = len(key) + len(value or b"") + _RECORD_OVERHEAD > size_max - BATCH_HEADER_SIZE
-            if may_be_large and len(build_pairs([(key, value)], 0)) > size_max:
-                raise RefusedBatch(ErrorCode.message_too_large, f"a record is larger than {size_max} bytes")
+        small = size_max - BATCH_HEADER_SIZE - _RECORD_OVERHEAD
         for entry in entries:
-            self.machine.replay(entry)
+            if len(entry[0]) + len(entry[1] or b"") > small and len(build_pairs([entry], 0)) > size_max:
+                raise RefusedBatch(ErrorCode.message_too_large, f"a record is larger than {size_max} bytes")
+        replay = self.machine.replay
+        for entry in entries:
+            replay(entry)
 
     def write(self, entries: list[Entry], now_ms: int) -> int:
         """Append what has been taken; where the log ends now. OSError if the disk failed.
@@ -179,15 +180,18 @@ class Journal:
 
     def _batches(self, entries: list[Entry], now_ms: int) -> list[bytearray]:
         size_max = min(JOURNAL_BATCH_SIZE, self.partition.log.settings.max_message_bytes - BATCH_HEADER_SIZE)
-        batches = []
-        piece: list[tuple[bytes, bytes | None]] = []
+        batches = [build_pairs(entries, now_ms)]
+        if len(batches[0]) <= size_max or len(entries) == 1:
+            return batches
+        batches.clear()
+        piece: list[Entry] = []
         size = 0
-        for key, value, _ in entries:
-            entry_size = len(key) + len(value or b"") + _RECORD_OVERHEAD
+        for entry in entries:
+            entry_size = len(entry.key) + len(entry.value or b"") + _RECORD_OVERHEAD
             if piece and size + entry_size > size_max:
                 batches.append(build_pairs(piece, now_ms))
                 piece, size = [], 0
-            piece.append((key, value))
+            piece.append(entry)
             size += entry_size
         batches.append(build_pairs(piece, now_ms))
         return batches

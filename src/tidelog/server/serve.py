@@ -291,10 +291,12 @@ class Server:
         transport.last_active_ms = broker.uptime_ms
         connection = transport.connection
         times = self.vitals.request_times
+        is_kept = False
         try:
             for place, frame in enumerate(frames):
                 if (place and before_ns - begun_ns >= TURN_NS_MAX) or transport.is_choked:
                     transport.keep(frames[place:])
+                    is_kept = True
                     break
                 api_key = dispatch(broker, connection, frame)
                 now_ns = monotonic_ns()
@@ -315,7 +317,8 @@ class Server:
             transport.close("a request could not be served")
             self.report.tell(error("request failed", peer=transport.peer, traceback=trace_of(bug)))
         else:
-            transport.flush()
+            if connection.output or is_kept:
+                transport.flush()
         if before_ns - begun_ns >= SLOW_NS:
             took_ms = (before_ns - begun_ns) // MILLISECOND_NS
             self.report.tell(debug("slow turn", peer=transport.peer, requests=len(frames), took_ms=took_ms))
@@ -396,13 +399,14 @@ class Server:
         """To those who have waited for them."""
         broker, times = self.broker, self.vitals.request_times
         answered, broker.waiting.answered = broker.waiting.answered, []
+        transports, uptime_ms = self._transports, broker.uptime_ms
         for parked in answered:
             assert parked.connection is not None
-            transport = self._transports.get(parked.connection)
+            transport = transports.get(parked.connection)
             if transport is not None:
                 transport.flush()
         for parked in answered:
-            times[parked.api_key].observe((broker.uptime_ms - parked.parked_ms) * MILLISECOND_NS)
+            times[parked.api_key].observe((uptime_ms - parked.parked_ms) * MILLISECOND_NS)
 
     def _work(self) -> None:
         """One piece of what takes long, between the turns of clients."""

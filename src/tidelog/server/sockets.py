@@ -96,19 +96,28 @@ class Sockets:
             self._poll.unregister(descriptor)
             del self._watched[descriptor]
 
-    def _serve(self) -> None:
-        """Turns, as long as several are ready at once; others of the loop wait that long at most."""
+    def _serve(self) -> bool:
+        """Turns, as long as somebody is ready, and not for too long: others of the loop wait meanwhile.
+        Whether there was anybody."""
+        ready = self._poll.poll(0)
+        if not ready:
+            return False
         until_ns = monotonic_ns() + SOCKET_TURN_NS_MAX
-        while ready := self._poll.poll(0):
-            # All of them first: a descriptor that is closed in this turn may be another's before its end.
-            due = [(self._watched[descriptor], events) for descriptor, events in ready]
-            for place, (watched, events) in enumerate(due, 1):
-                if events & ~WRITABLE and watched.reader is not None:
-                    watched.reader()
-                if events & ~READABLE and watched.writer is not None:
-                    watched.writer()
-                if not place % SOCKETS_PER_TURN:
-                    self._end_turn()
-            self._end_turn()
-            if len(ready) == 1 or monotonic_ns() > until_ns:
-                return
+        while ready:
+            self._serve_turn(ready)
+            if monotonic_ns() > until_ns:
+                break
+            ready = self._poll.poll(0)
+        return True
+
+    def _serve_turn(self, ready: list[tuple[int, int]]) -> None:
+        # All of them first: a descriptor that is closed in this turn may be another's before its end.
+        due = [(self._watched[descriptor], events) for descriptor, events in ready]
+        for place, (watched, events) in enumerate(due, 1):
+            if events & ~WRITABLE and watched.reader is not None:
+                watched.reader()
+            if events & ~READABLE and watched.writer is not None:
+                watched.writer()
+            if not place % SOCKETS_PER_TURN:
+                self._end_turn()
+        self._end_turn()

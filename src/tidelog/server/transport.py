@@ -111,7 +111,8 @@ class Transport:
 
     def _on_readable(self) -> None:
         connection = self.connection
-        target = connection.receive_target()
+        was_between = connection.is_between_frames
+        target = None if was_between else connection.receive_target()
         try:
             if target is None:
                 buffer = self._host.receive_buffer
@@ -132,6 +133,14 @@ class Transport:
         if size == 0:
             self.close()
             return
+        if not was_between or not connection.is_between_frames:
+            self._note_partial()
+        if frames and not self.is_closed:
+            self._host.on_frames(self, frames)
+
+    def _note_partial(self) -> None:
+        """A frame has begun, grown or ended: what is kept of it counts, the rest can come in large pieces."""
+        connection = self.connection
         missing_size = connection.missing_size
         if missing_size or self._low_water > 1:
             self._low_water = set_low_water(self._socket, missing_size, self._low_water)
@@ -139,8 +148,6 @@ class Transport:
             change = connection.buffered_size - self._buffered_size
             self._buffered_size = connection.buffered_size
             self._host.on_buffered(change)
-        if frames and not self.is_closed:
-            self._host.on_frames(self, frames)
 
     def flush(self) -> None:
         """Send what the connection has to say, as far as the socket takes it."""
@@ -351,7 +358,6 @@ class Transport:
         for piece in self._queue:
             if isinstance(piece, FileSlice):
                 piece.release()
-        self.connection.drop_answers()
         self._queue.clear()
         self._forget_kept()
         self._host.on_buffered(-self._buffered_size)
@@ -359,3 +365,4 @@ class Transport:
         if reason:
             self._host.on_problem(self, reason)
         self._host.on_closed(self)
+        self.connection.drop_answers()
