@@ -142,11 +142,40 @@ def test_a_request_without_an_answer_leaves_silently(partition: Partition) -> No
 
 def test_the_room_is_full_at_its_bound(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_module, "PARKED_REQUESTS_MAX", 2)
-    room = WaitingRoom()
-    room.park(Waiter(10, partition), Connection(1_000))
-    assert not room.is_full
-    room.park(Waiter(10, partition), Connection(1_000))
-    assert room.is_full
+    room, last = WaitingRoom(), Connection(1_000)
+    assert room.park(Waiter(10, partition), Connection(1_000))
+    assert room.park(Waiter(10, partition), Connection(1_000))
+    assert not room.park(Waiter(10, partition), last)
+    assert (room.count, last.waiting_count) == (2, 0)
+
+
+def test_a_connection_has_a_bound_of_its_own(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_module, "PIPELINED_REQUESTS_MAX", 2)
+    room, connection = WaitingRoom(), Connection(1_000)
+    assert [room.park(Waiter(10, partition), connection) for _ in range(3)] == [True, True, False]
+    assert room.park(Waiter(10, partition), Connection(1_000))
+
+
+def test_who_is_answered_in_the_same_moment_never_takes_a_seat(partition: Partition) -> None:
+    room, connection = WaitingRoom(), Connection(1_000)
+    prompt, patient = Waiter(10), Waiter(20)
+    room.park(prompt, connection)
+    room.park(patient, connection)
+    room.finish(prompt, b"at once")
+    assert room.first_deadline_ms == 20
+    assert (sum(room.counts.values()), room.count, connection.output) == (1, 1, [b"at once"])
+    room.tick(20)
+    assert (sum(room.counts.values()), room.count, connection.output) == (0, 0, [b"at once", b"late"])
+
+
+def test_who_has_just_come_goes_with_its_connection() -> None:
+    room, gone, other = WaitingRoom(), Connection(1_000), Connection(1_000)
+    waiter = Waiter(10)
+    room.park(waiter, gone)
+    room.park(Waiter(20), other)
+    room.drop(gone)
+    room.finish(waiter, b"to nobody")
+    assert (room.first_deadline_ms, room.count, gone.output) == (20, 1, [])
 
 
 def test_finished_requests_do_not_pile_up_behind_a_far_deadline(partition: Partition) -> None:
@@ -156,6 +185,7 @@ def test_finished_requests_do_not_pile_up_behind_a_far_deadline(partition: Parti
     for _ in range(1_000):
         waiter = Waiter(10**9, partition)
         room.park(waiter, connection)
+        assert room.first_deadline_ms == 10**9
         room.finish(waiter, b"done")
     assert len(room._deadlines) < 100
     room.tick(10**9)
@@ -166,11 +196,11 @@ def test_the_room_is_full_at_its_bound_of_partitions(tmp_path: Path, monkeypatch
     monkeypatch.setattr(waiting_module, "PARKED_PARTITIONS_MAX", 3)
     first, second = made(tmp_path / "a"), made(tmp_path / "b")
     room, gone = WaitingRoom(), Connection(1_000)
-    room.park(Waiter(10, first, second), gone)
-    assert (room.watched_count, room.is_full) == (2, False)
-    room.park(Waiter(20, first), Connection(1_000))
-    assert (room.watched_count, room.is_full) == (3, True)
+    assert room.park(Waiter(10, first, second), gone)
+    assert room.park(Waiter(20, first), Connection(1_000))
+    assert not room.park(Waiter(20, first), Connection(1_000))
+    assert room.watched_count == 3
     room.drop(gone)
-    assert (room.watched_count, room.is_full) == (1, False)
+    assert room.watched_count == 1
     room.tick(20)
     assert (room.watched_count, room.count) == (0, 0)

@@ -20,6 +20,7 @@ from tests.wire.group_requests import (
 from tests.wire.harness import PRODUCE, Harness, batch_of, parts, seconds
 from tests.wire.requests import produce, produce_values
 from tests.wire.test_handlers_groups import LONG, VERSIONS, each_version, joined
+from tests.wire.test_handlers_topics import delete
 from tidelog.broker.coordinators import GROUPS_TOPIC
 from tidelog.protocol.errors import ErrorCode
 
@@ -103,6 +104,50 @@ def test_a_member_of_a_consumer_group_commits_in_its_epoch(coordinator: Harness,
     for stale in (epoch - 1, epoch + 1, -2):
         assert commit(coordinator, version, spots, "m", stale) == [[ErrorCode.stale_member_epoch]]
     assert commit(coordinator, version, spots, "nobody", epoch) == [[ErrorCode.unknown_member_id]]
+
+
+def plain(harness: Harness, version: int, spots: Any, *said: Any) -> list[list[ErrorCode]]:
+    """A commit as consumers send it again and again: without metadata."""
+    return commit(harness, version, spots, *said, metadata=None)
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_a_commit_that_comes_again_is_judged_as_the_first_was(coordinator: Harness, version: int) -> None:
+    member_id = joined(coordinator)
+    for offset in (1, 2, 3):
+        assert plain(coordinator, version, {"t": [(0, offset), (2, 7)]}, member_id, 1) == [
+            [ErrorCode.none] * 2
+        ]
+        assert coordinator.connection.repeated is not None
+        assert [row[0] for row in committed(coordinator, 0, 1, 2)] == [offset, -1, 7]
+    unknown = ErrorCode.unknown_topic_or_partition
+    answer = plain(coordinator, version, {"t": [(1, 5), (3, 7)]}, member_id, 1)
+    assert answer == [[ErrorCode.none, unknown]]
+    assert plain(coordinator, version, {"t": [(1, 6), (2, 8)]}, member_id, 1) == [[ErrorCode.none] * 2]
+    assert [row[0] for row in committed(coordinator, 0, 1, 2)] == [3, 6, 8]
+    for stranger, epoch in ((member_id, 2), ("x" * len(member_id), 1)):
+        assert set(plain(coordinator, version, {"t": [(1, 9), (2, 9)]}, stranger, epoch)[0]) != {
+            ErrorCode.none
+        }
+    coordinator.advance(30_000)  # its session has ended
+    refused = plain(coordinator, version, {"t": [(1, 9), (2, 9)]}, member_id, 1)
+    assert refused == [[ErrorCode.unknown_member_id] * 2]
+    assert [row[0] for row in committed(coordinator, 0, 1, 2)] == [3, 6, 8]
+
+
+@pytest.mark.parametrize("version", [8, 9, 10])
+def test_a_commit_that_comes_again_for_a_topic_that_is_gone_is_refused(
+    coordinator: Harness, version: int
+) -> None:
+    values = commit_values(coordinator, version, {"t": [(0, 1)]}, metadata=None)
+    codes = []
+    for is_deleted in (False, False, True):
+        if is_deleted:
+            delete(coordinator, 5, "t")
+        answer = coordinator.ask(OFFSET_COMMIT, version, **values)
+        codes.append(answer.topics[0].partitions[0].error_code)
+    gone = ErrorCode.unknown_topic_id if version >= 10 else ErrorCode.unknown_topic_or_partition
+    assert codes == [ErrorCode.none, ErrorCode.none, gone]
 
 
 @each_version(OFFSET_COMMIT)

@@ -36,9 +36,10 @@ class Timers(Generic[Subject]):
         self._set_count = 0
 
     def set(self, timer: Timer[Subject], due_ms: int) -> None:
-        self._set_count += not timer.is_set
+        if timer.due_ms == _IDLE:
+            self._set_count += 1
         timer.due_ms = due_ms
-        if timer.queued_ms == _IDLE or timer.queued_ms > due_ms:
+        if timer.queued_ms > due_ms or timer.queued_ms == _IDLE:
             self._push(timer)
 
     def stop(self, timer: Timer[Subject]) -> None:

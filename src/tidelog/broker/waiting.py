@@ -9,7 +9,7 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from typing import Protocol
 
-from tidelog.base.limits import PARKED_PARTITIONS_MAX, PARKED_REQUESTS_MAX
+from tidelog.base.limits import PARKED_PARTITIONS_MAX, PARKED_REQUESTS_MAX, PIPELINED_REQUESTS_MAX
 from tidelog.protocol.connection import Answer, Connection, Slot
 from tidelog.replication.partition import Partition
 
@@ -78,16 +78,19 @@ class WaitingRoom:
         self.answered: list[Parked] = []  # what has left, answered: its connection has output
 
     @property
-    def is_full(self) -> bool:
-        return self.count >= PARKED_REQUESTS_MAX or self.watched_count >= PARKED_PARTITIONS_MAX
-
-    @property
     def counts(self) -> dict[int, int]:
         """How many wait, by API key."""
         self._seat()
         return self._seated_counts
 
-    def park(self, parked: Parked, connection: Connection) -> None:
+    def park(self, parked: Parked, connection: Connection) -> bool:
+        """Let a request wait for its answer; False, and nothing done, if too many do already."""
+        if (
+            connection.waiting_count >= PIPELINED_REQUESTS_MAX
+            or self.count >= PARKED_REQUESTS_MAX
+            or self.watched_count >= PARKED_PARTITIONS_MAX
+        ):
+            return False
         parked.connection = connection
         connection.hold(parked)
         self.count += 1
@@ -96,6 +99,7 @@ class WaitingRoom:
             self.watched_count += len(parked.partitions)
             for partition in parked.partitions:
                 self.watch(partition, parked)
+        return True
 
     def _seat(self) -> None:
         standing, self._standing = self._standing, []
@@ -180,8 +184,8 @@ class WaitingRoom:
                 self._forget(parked)
 
     def _leave(self, parked: Parked, answer: Answer | None) -> None:
-        self._forget(parked)
         assert parked.connection is not None
+        self._forget(parked)
         parked.connection.fill(parked, answer)
         self.answered.append(parked)
 

@@ -350,7 +350,7 @@ class ClassicGroup(Roster):
         return ErrorCode.rebalance_in_progress if self.state is State.PREPARING else ErrorCode.none
 
     def _renew(self, turn: Turn, member: Member) -> None:
-        turn.set_timer(member.session, member.session_timeout_ms)
+        turn.timers.set(member.session, turn.uptime_ms + member.session_timeout_ms)
 
     def check_commit(self, turn: Turn, member_id: str, instance_id: str | None, generation: int) -> None:
         """Refused unless the member of that generation may commit; anybody may while nobody is in."""

@@ -22,7 +22,13 @@ from tidelog.handlers.groups import commit_deadline, coordinate
 from tidelog.handlers.names import unknown_error
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
 from tidelog.handlers.uuids import ZERO, to_bytes, to_uuid
-from tidelog.protocol.commit import CommitForm, OffsetCommitPart, decode_offset_commit, encode_offset_commit
+from tidelog.protocol.commit import (
+    CommitForm,
+    OffsetCommitPart,
+    decode_offset_commit,
+    encode_offset_commit,
+    frame_of,
+)
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode
 
@@ -79,7 +85,7 @@ def handle_offset_commit(broker: Broker, request: Request) -> Result:
         if known is not None:
             name, topic_id = known.name, known.topic_id
             commits += [Commit(name, *part, topic_id) for part in parts if 0 <= part[0] < count]
-    waiting = _WaitingCommit(broker, version, request.correlation_id, topics, counts, form)
+    waiting = _WaitingCommit(broker, version, request.correlation_id, topics, counts)
     if not commits:
         return waiting.encode([])
     if len(commits) > COMMITS_MAX:
@@ -102,7 +108,7 @@ class _RepeatedCommit:
     """The commits of a member that differ from its last one in offsets alone, and in nothing that is wrong:
     they go the shorter of two ways to the same coordinator."""
 
-    __slots__ = ("_asker", "_broker", "_count_place", "_form", "_version")
+    __slots__ = ("_asker", "_broker", "_count_place", "_form", "_partitions", "_version", "_well")
 
     def __init__(self, broker: Broker, version: int, form: CommitForm) -> None:
         self._broker = broker
@@ -111,6 +117,8 @@ class _RepeatedCommit:
         knows_epochs = version >= _EPOCHS_VERSION
         self._asker = (form.group_id, form.member_id, None, form.epoch, -1, knows_epochs)
         self._count_place = OFFSET_COMMIT << API_VERSION_BITS | version
+        self._partitions: list[int] = []
+        self._well = b""  # what is answered if all is well with those
 
     def serve(self, frame: memoryview) -> Parked | None:
         broker, form = self._broker, self._form
@@ -120,14 +128,18 @@ class _RepeatedCommit:
         if not parts or known is None or isinstance(shard, ErrorCode) or len(parts) > COMMITS_MAX:
             return None
         name, topic_id, count = known.name, known.topic_id, len(known.partitions)
-        commits = []
+        commits, partitions = [], []
         for partition, offset, leader_epoch, metadata in parts:
             if not 0 <= partition < count:
                 return None
             commits.append(_new(Commit, (name, partition, offset, leader_epoch, metadata, topic_id)))
+            partitions.append(partition)
+        if partitions != self._partitions:
+            self._partitions, self._well = partitions, form.well(partitions)
         broker.served_counts[self._count_place] += 1
         (correlation_id,) = _CORRELATION_ID.unpack_from(frame, _CORRELATION_ID_AT)
-        waiting = _WaitingCommit(broker, self._version, correlation_id, [(form.topic, parts)], [count], form)
+        topics = [(form.topic, parts)]
+        waiting = _WaitingCommit(broker, self._version, correlation_id, topics, [count], self._well)
         broker.coordinators.commit(shard, _new(CommitAsk, (*self._asker, commits)), waiting)
         return waiting
 
@@ -135,7 +147,7 @@ class _RepeatedCommit:
 class _WaitingCommit(Parked):
     """An OffsetCommit request that is answered when it is written."""
 
-    __slots__ = ("_broker", "_correlation_id", "_counts", "_form", "_topics", "_version")
+    __slots__ = ("_broker", "_correlation_id", "_counts", "_topics", "_version", "_well")
 
     def __init__(
         self,
@@ -144,7 +156,7 @@ class _WaitingCommit(Parked):
         correlation_id: int,
         topics: list[tuple[str | bytes, list[OffsetCommitPart]]],
         counts: list[int],
-        form: CommitForm | None,
+        well: bytes = b"",
     ) -> None:
         super().__init__(commit_deadline(broker), [])
         self.api_key = OFFSET_COMMIT
@@ -153,7 +165,7 @@ class _WaitingCommit(Parked):
         self._correlation_id = correlation_id
         self._topics = topics
         self._counts = counts  # of partitions in each topic
-        self._form = form
+        self._well = well  # what is answered if all is well, if that is known
 
     def give(self, codes: list[ErrorCode]) -> None:
         self._broker.waiting.finish(self, self.encode(codes))
@@ -171,10 +183,8 @@ class _WaitingCommit(Parked):
 
     def encode(self, codes: list[ErrorCode]) -> bytes:
         """With one code for each partition that there is."""
-        if self._form is not None and not any(codes):
-            parts = self._topics[0][1]
-            if len(codes) == len(parts):
-                return self._form.encode_well(self._correlation_id, parts)
+        if self._well and not any(codes):
+            return frame_of(self._correlation_id, self._well)
         left = iter(codes)
         answer = []
         for (topic, parts), count in zip(self._topics, self._counts, strict=True):

@@ -16,7 +16,7 @@ from datetime import timedelta
 from struct import Struct
 from typing import NamedTuple
 
-from tidelog.base.limits import API_VERSION_BITS, PIPELINED_REQUESTS_MAX, SOFTWARE_NAME_LENGTH_MAX
+from tidelog.base.limits import API_VERSION_BITS, SOFTWARE_NAME_LENGTH_MAX
 from tidelog.broker.broker import Broker
 from tidelog.broker.waiting import Parked
 from tidelog.handlers.alterations import handle_alter_configs, handle_incremental_alter_configs, is_of_loggers
@@ -222,11 +222,10 @@ def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> int:
 
 
 def _park(broker: Broker, connection: Connection, parked: Parked) -> None:
-    if connection.waiting_count >= PIPELINED_REQUESTS_MAX or broker.waiting.is_full:
+    parked.parked_ms = broker.uptime_ms
+    if not broker.waiting.park(parked, connection):
         parked.is_gone = True  # the store may yet answer what its handler has asked for
         raise MalformedRequest("too many requests wait for an answer")
-    parked.parked_ms = broker.uptime_ms
-    broker.waiting.park(parked, connection)
 
 
 def _forward(broker: Broker, api: Api, request: Request) -> Result:

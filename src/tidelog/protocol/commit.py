@@ -95,11 +95,10 @@ class CommitForm(NamedTuple):
             return None
         return _decode_usual_parts(raw[_HEAD_AT + len(head) : -len(_NO_TAGS)])
 
-    def encode_well(self, correlation_id: int, parts: Sequence[OffsetCommitPart]) -> bytes:
-        """The whole frame of the answer that all of them are committed."""
-        told = b"".join([_TAGGED_ERROR.pack(part[0], 0) for part in parts])
-        size = _EPOCH.size + len(self.answer_head) + len(told) + len(_NO_TAGS)
-        return b"".join((_FRAME_HEAD.pack(size, correlation_id), self.answer_head, told, _NO_TAGS))
+    def well(self, partitions: Sequence[int]) -> bytes:
+        """What the answer that all of these are committed has behind its correlation id."""
+        told = b"".join([_TAGGED_ERROR.pack(partition, 0) for partition in partitions])
+        return self.answer_head + told + _NO_TAGS
 
 
 def decode_offset_commit(
@@ -119,6 +118,11 @@ def decode_offset_commit(
     answer_head = answer[_FRAME_HEAD.size : -len(_NO_TAGS) - 1] + head[-1:]
     member = request.group_id, request.epoch, request.member_id
     return request, CommitForm(end, frame[:_API_SIZE], head, *member, topic, answer_head)
+
+
+def frame_of(correlation_id: int, rest: bytes) -> bytes:
+    """The whole frame of an answer, by what it has behind its correlation id."""
+    return _FRAME_HEAD.pack(len(rest) + _API_SIZE, correlation_id) + rest
 
 
 def decode_usual(version: int, data: bytes, position: int) -> OffsetCommitRequest | None:

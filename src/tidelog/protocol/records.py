@@ -230,10 +230,9 @@ def build_pairs(pairs: Sequence[tuple[bytes, bytes | None, object]], timestamp: 
     for delta, (key, value, _) in enumerate(pairs):
         place, key_size = _varint(delta), _varint(len(key))
         value_size = _varint(len(value)) if value is not None else b"\x01"
-        value = value or b""
-        size = len(place) + len(key_size) + len(key) + len(value_size) + len(value) + 3
         # Attributes and timestamp delta are 0, and there are no headers.
-        pieces += (_varint(size), b"\x00\x00", place, key_size, key, value_size, value, b"\x00")
+        body = b"".join((b"\x00\x00", place, key_size, key, value_size, value or b"", b"\x00"))
+        pieces += (_varint(len(body)), body)
     batch = bytearray().join(pieces)
     length, last = len(batch) - batches.LENGTH_OVERHEAD, len(pairs) - 1
     batches.HEADER.pack_into(
