@@ -234,8 +234,9 @@ class ConsumerGroup:
         self._check_room(turn, beat)
         known = self._speaking_member(turn, beat)
         before = known or ConsumerMember(beat.member_id or turn.new_member_id(), _BLANK)
-        member = before._replace(value=updated(before.value, beat))
-        if known is None or member != known or not self._is_at_rest(turn, member):
+        value = updated(before.value, beat)
+        member = before if value is before.value else before._replace(value=value)
+        if member is not known or not self._is_at_rest(turn, member):
             member = self.follow(turn, before, member, beat.reported, patterns, is_joining=known is None)
         self.renew(turn, member)
         has_moved = member.assigned is not before.assigned and not has_same(member, before)

@@ -47,8 +47,8 @@ class HeartbeatAnswer(NamedTuple):
 
 
 def updated(value: MemberValue, beat: Heartbeat) -> MemberValue:
-    """What a member has said of itself so far, with what it says now."""
-    return MemberValue(
+    """What a member has said of itself so far, with what it says now; the same object if nothing is new."""
+    new = MemberValue(
         beat.instance_id if beat.instance_id is not None else value.instance_id,
         beat.rack_id if beat.rack_id is not None else value.rack_id,
         beat.client_id,
@@ -59,6 +59,7 @@ def updated(value: MemberValue, beat: Heartbeat) -> MemberValue:
         beat.assignor if beat.assignor is not None else value.assignor,
         None,
     )
+    return value if new == value else new
 
 
 def check_epoch(member: ConsumerMember, beat: Heartbeat) -> None:

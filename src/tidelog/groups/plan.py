@@ -52,13 +52,15 @@ class Plan:
         before, after = self.before.value, self.member.value
         if before != after or is_joining:
             self.turn.write(records.MEMBER, self.group.group_id, after, self.member.member_id)
-        has_other_topics = set(before.topics) != set(after.topics)
+        has_other_topics = before.topics is not after.topics and set(before.topics) != set(after.topics)
         self._must_raise = self._must_raise or has_other_topics or is_joining
         return has_other_topics or (before.pattern or "") != (after.pattern or "")
 
     def resolve_patterns(self, patterns: Patterns) -> None:
         """Match the patterns of the members against the topics there are, when either has changed."""
         group, turn = self.group, self.turn
+        if not self.patterns and not self.before.value.pattern and not self.member.value.pattern:
+            return
         used = dict.fromkeys(member.value.pattern for member in self.members.values() if member.value.pattern)
         for pattern in [pattern for pattern in self.patterns if pattern not in used]:
             turn.write(records.PATTERN, group.group_id, None, pattern)

@@ -50,9 +50,10 @@ class ConsumerMember(NamedTuple):
     def is_reconciled(self, target_epoch: int) -> bool:
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
-    def in_epoch(self, epoch: int) -> ConsumerMember:
-        """With its epoch confirmed or raised; it may have missed the answer, and come with the one before."""
-        return self._replace(epoch=epoch, previous_epoch=self.epoch)
+    def moved(self, epoch: int, state: MemberState, assigned: Owned, revoking: Owned) -> ConsumerMember:
+        """With other partitions, and its epoch confirmed or raised; it may miss the answer, and come with the
+        one before."""
+        return ConsumerMember(self.member_id, self.value, epoch, self.epoch, state, assigned, revoking)
 
 
 # The partitions that a member says it owns; None if it does not say.
@@ -104,9 +105,8 @@ def _drop_unsubscribed(
         if topic_id not in kept:
             revoking[topic_id] = {**revoking.get(topic_id, {}), **owned}
     if _owns(reported, revoking):
-        member = member.in_epoch(member.epoch)
-        return member._replace(state=MemberState.UNREVOKED, assigned=kept, revoking=revoking)
-    return member.in_epoch(member.epoch)._replace(assigned=kept)
+        return member.moved(member.epoch, MemberState.UNREVOKED, kept, revoking)
+    return member.moved(member.epoch, member.state, kept, member.revoking)
 
 
 def _step(
@@ -138,9 +138,8 @@ def _step(
         if kept:
             assigned[topic_id] = kept
     if revoking and _owns(reported, revoking):
-        member = member.in_epoch(member.epoch)
-        return member._replace(state=MemberState.UNREVOKED, assigned=assigned, revoking=revoking)
+        return member.moved(member.epoch, MemberState.UNREVOKED, assigned, revoking)
     for topic_id, indexes in added.items():
         assigned[topic_id] = {**assigned.get(topic_id, {}), **dict.fromkeys(indexes, goal.epoch)}
     state = MemberState.UNRELEASED if is_waiting else MemberState.STABLE
-    return member.in_epoch(goal.epoch)._replace(state=state, assigned=assigned, revoking={})
+    return member.moved(goal.epoch, state, assigned, {})

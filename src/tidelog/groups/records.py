@@ -26,7 +26,7 @@ from struct import Struct, pack
 from typing import NamedTuple
 
 from tidelog.base.limits import OFFSET_KEYS_KEPT
-from tidelog.groups.fields import INT8, INT16, INT32, INT64, FieldReader
+from tidelog.groups.fields import INT16, INT32, INT64, FieldReader
 from tidelog.protocol.errors import CorruptBatch
 from tidelog.protocol.wire import write_compact_string, write_string, write_unsigned_varint
 
@@ -36,6 +36,8 @@ _KINDS = (*range(CURRENT + 1), PATTERN)
 NO_ID = bytes(16)
 _STATES = range(3)  # of a member: `reconcile.MemberState`
 
+_KIND_AND_SIZE = Struct(">hh")
+_CURRENT_HEAD = Struct(">hiib")  # version, epoch, the one before, state
 _OFFSET_HEAD = Struct(">hqi")  # version, offset, leader epoch
 _PLAIN_OFFSET = Struct(">hqiBq3s16s")  # that with empty metadata, the time, and the topic's id
 _ID_TAG = b"\x01\x00\x10"  # one tagged field, number 0, of 16 bytes
@@ -141,10 +143,8 @@ def group_key(kind: int, group_id: str) -> bytes:
 
 def member_key(kind: int, group_id: str, name: str) -> bytes:
     """Of what a group has many of: members, patterns, and with a partition behind it offsets."""
-    out = bytearray(INT16.pack(kind))
-    write_string(out, group_id)
-    write_string(out, name)
-    return bytes(out)
+    group, own = group_id.encode(), name.encode()
+    return b"".join((_KIND_AND_SIZE.pack(kind, len(group)), group, INT16.pack(len(own)), own))
 
 
 class Key(NamedTuple):
@@ -373,9 +373,9 @@ def read_target_member_value(value: bytes) -> Target:
 
 
 def current_value(current: CurrentValue) -> bytes:
-    out = bytearray(_VALUE_0 + INT32.pack(current.epoch) + INT32.pack(current.previous_epoch))
-    out += INT8.pack(current.state)
-    for owned in (current.assigned, current.revoking):
+    epoch, previous_epoch, state, *both = current
+    out = bytearray(_CURRENT_HEAD.pack(0, epoch, previous_epoch, state))
+    for owned in both:
         write_unsigned_varint(out, len(owned) + 1)
         for topic_id, partitions in owned.items():
             out += topic_id

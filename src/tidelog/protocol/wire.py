@@ -126,11 +126,16 @@ def read_string(data: Buffer, position: int, what: str) -> tuple[str, int]:
 
 
 def read_compact_nullable_string(data: Buffer, position: int, what: str) -> tuple[str | None, int]:
-    size, position = read_unsigned_varint(data, position, what)
-    return (None, position) if size == 0 else _read_text(data, position, size - 1, what)
+    if position < len(data) and data[position] == 0:
+        return None, position + 1
+    size, start = read_unsigned_varint(data, position, what)
+    return (None, start) if size == 0 else read_compact_string(data, position, what)
 
 
 def read_compact_string(data: Buffer, position: int, what: str) -> tuple[str, int]:
+    end = position + data[position] if position < len(data) else 0
+    if position < end <= len(data) and data[position] < 0x80:  # a short one, as nearly all are
+        return decode_text(data[position + 1 : end], what), end
     size, position = read_unsigned_varint(data, position, what)
     return _read_text(data, position, size - 1, what)
 
@@ -142,9 +147,9 @@ def _read_text(data: Buffer, position: int, size: int, what: str) -> tuple[str, 
     return decode_text(raw, what), end
 
 
-def decode_text(raw: bytes, what: str) -> str:
+def decode_text(raw: Buffer, what: str) -> str:
     try:
-        return raw.decode()
+        return str(raw, "utf-8")
     except UnicodeDecodeError:
         raise MalformedRequest(f"{what}: not valid UTF-8") from None
 
