@@ -137,7 +137,7 @@ def test_a_request_without_an_answer_leaves_silently(partition: Partition) -> No
     room, connection = WaitingRoom(), Connection(1_000)
     room.park(Waiter(10, partition, late=None), connection)
     room.tick(10)
-    assert (connection.output, connection.waiting_count, room.count) == ([], 0, 0)
+    assert (connection.output, len(connection.slots), room.count) == ([], 0, 0)
 
 
 def test_the_room_is_full_at_its_bound(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_the_room_is_full_at_its_bound(partition: Partition, monkeypatch: pytest
     assert room.park(Waiter(10, partition), Connection(1_000))
     assert room.park(Waiter(10, partition), Connection(1_000))
     assert not room.park(Waiter(10, partition), last)
-    assert (room.count, last.waiting_count) == (2, 0)
+    assert (room.count, len(last.slots)) == (2, 0)
 
 
 def test_a_connection_has_a_bound_of_its_own(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,11 +175,11 @@ def test_the_form_of_one_commit_reads_the_next_as_if_there_were_none(
         if read is not None:
             wanted = decode_any(version, memoryview(each), 0)
             assert wanted[:3] == (form.group_id, form.epoch, form.member_id)
-            assert wanted.topics == [(form.topic, read)]
-            told = [(part.partition, 0) for part in read]
-            answer = frame_of(42, form.well([part.partition for part in read]))
+            assert wanted.topics == [(form.topic, [(*part, "") for part in read])]
+            told = [(part[0], 0) for part in read]
+            answer = frame_of(42, form.well([part[0] for part in read]))
             assert answer == encode_offset_commit(version, 42, [(form.topic, told)])
-    assert form.parts_in(memoryview(header_bytes(version, 3) + raw)) == plain
+    assert form.parts_in(memoryview(header_bytes(version, 3) + raw)) == [part[:3] for part in plain]
     assert form.parts_in(memoryview(header_bytes(8 if version != 8 else 9, 1) + raw)) is None
     assert form.parts_in(memoryview(header_bytes(version, 1, b"you") + raw)) is None
 

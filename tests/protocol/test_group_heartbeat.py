@@ -14,8 +14,14 @@ from kio.index import load_payload_module, load_request_schema, load_response_sc
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from tests.protocol.reference import mutations
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
-from tidelog.protocol.group_heartbeat import decode_group_heartbeat, encode_group_heartbeat
+from tidelog.protocol.group_heartbeat import (
+    decode_any,
+    decode_group_heartbeat,
+    decode_usual,
+    encode_group_heartbeat,
+)
 from tidelog.protocol.messages import make
 
 HEARTBEAT = 68
@@ -76,6 +82,47 @@ def test_what_kio_writes_is_understood(version: int, said: dict[str, Any]) -> No
         "assignor": said["server_assignor"],
         "partitions": said["partitions"],
     }
+
+
+USUAL = st.fixed_dictionaries(
+    {
+        "group_id": st.text(max_size=20),
+        "member_id": st.text(max_size=60),
+        "member_epoch": INT32,
+        "instance_id": st.none(),
+        "rack_id": st.none(),
+        "rebalance_timeout": st.integers(-1, 2**31 - 1).map(lambda ms: timedelta(milliseconds=ms)),
+        "subscribed_topic_names": st.none(),
+        "subscribed_topic_regex": st.none(),
+        "server_assignor": st.none(),
+        "partitions": st.none() | st.dictionaries(IDS, st.lists(INT32, max_size=140).map(tuple), max_size=2),
+    }
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(said=USUAL | SAID, data=st.data())
+def test_the_usual_request_says_the_same_read_either_way(said: dict[str, Any], data: st.DataObject) -> None:
+    raw = request_bytes(1, **said)
+    for each in (raw, data.draw(mutations(raw)), raw + b"rest"):
+        usual = decode_usual(1, b"\x07" + each, 1)
+        assert usual is None or usual == decode_any(1, memoryview(b"\x07" + each), 1)
+
+
+def test_a_member_that_has_a_hundred_partitions_sends_the_usual_request() -> None:
+    said = {
+        "group_id": "g",
+        "member_id": "m",
+        "member_epoch": 3,
+        "rebalance_timeout": timedelta(milliseconds=-1),
+    }
+    nothing = dict.fromkeys(
+        ("instance_id", "rack_id", "subscribed_topic_names", "subscribed_topic_regex", "server_assignor")
+    )
+    for partitions in (None, {b"i" * 16: tuple(range(100))}):
+        raw = request_bytes(1, partitions=partitions, **said, **nothing)
+        usual = decode_usual(1, raw, 0)
+        assert usual is not None and usual.partitions == partitions
 
 
 @settings(max_examples=40, deadline=None)

@@ -116,7 +116,7 @@ def test_answers_leave_in_order_whatever_the_order_of_fills(kinds: list[str], ra
         assert done == sorted(done)
     expected = [str(number).encode() for number, kind in enumerate(kinds) if kind != "none"]
     assert connection.output == expected
-    assert connection.waiting_count == 0
+    assert len(connection.slots) == 0
 
 
 def test_nothing_overtakes_a_held_request() -> None:
@@ -125,7 +125,7 @@ def test_nothing_overtakes_a_held_request() -> None:
     connection.hold(slot)
     connection.answer(b"second")
     assert connection.output == []
-    assert connection.waiting_count == 2
+    assert len(connection.slots) == 2
     connection.fill(slot, b"first")
     assert connection.output == [b"first", b"second"]
 

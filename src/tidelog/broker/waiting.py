@@ -86,7 +86,7 @@ class WaitingRoom:
     def park(self, parked: Parked, connection: Connection) -> bool:
         """Let a request wait for its answer; False, and nothing done, if too many do already."""
         if (
-            connection.waiting_count >= PIPELINED_REQUESTS_MAX
+            len(connection.slots) >= PIPELINED_REQUESTS_MAX
             or self.count >= PARKED_REQUESTS_MAX
             or self.watched_count >= PARKED_PARTITIONS_MAX
         ):

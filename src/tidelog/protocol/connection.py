@@ -49,15 +49,15 @@ class Connection:
     __slots__ = (
         "_filled",
         "_frame_size_max",
-        "_partial",
         "_partial_size",
-        "_slots",
         "held_size",
         "listener",
         "output",
+        "partial",
         "peer",
         "refusals",
         "repeated",
+        "slots",
         "software",
     )
 
@@ -70,63 +70,53 @@ class Connection:
         self.refusals: Refusals | None = None  # of batches that will be sent again
         self.software = ("unknown", "unknown")  # its name and version, as it says by ApiVersions
         self._frame_size_max = frame_size_max
-        self._partial: bytearray | None = None
+        self.partial: bytearray | None = None  # of a frame that has begun
         self._partial_size = 0  # of the whole frame with its size prefix; 0 if that is not known yet
         self._filled = 0
-        self._slots: deque[Slot] = deque()
+        self.slots: deque[Slot] = deque()  # of requests without an answer, or whose answer waits for others
         self.output: list[Answer] = []
         self.held_size = 0  # of answers that wait for one before them
 
     @property
-    def is_between_frames(self) -> bool:
-        """Nothing is kept of a frame that has begun."""
-        return self._partial is None
-
-    @property
     def buffered_size(self) -> int:
-        return len(self._partial) if self._partial is not None else 0
+        return len(self.partial) if self.partial is not None else 0
 
     @property
     def missing_size(self) -> int:
         """How much is yet to come of a frame that has begun; 0 if nobody knows."""
-        is_known = self._partial is not None and self._partial_size
+        is_known = self.partial is not None and self._partial_size
         return self._partial_size - self._filled if is_known else 0
-
-    @property
-    def waiting_count(self) -> int:
-        """Requests that have no answer yet, or whose answer waits for one before it."""
-        return len(self._slots)
 
     def receive_target(self) -> memoryview | None:
         """Where the rest of a cut-off frame should be read to, or None: into the shared buffer."""
-        if self._partial is None or not self._partial_size:
+        if self.partial is None or not self._partial_size:
             return None
-        if self._filled == len(self._partial):
+        if self._filled == len(self.partial):
             self._grow()
-        return memoryview(self._partial)[self._filled :]
+        return memoryview(self.partial)[self._filled :]
 
     def _grow(self) -> None:
-        assert self._partial is not None
+        assert self.partial is not None
         size = min(self._partial_size, max(FRAME_GROWTH_SIZE, 2 * self._filled))
         grown = bytearray(size)
-        grown[: self._filled] = memoryview(self._partial)[: self._filled]
-        self._partial = grown
+        grown[: self._filled] = memoryview(self.partial)[: self._filled]
+        self.partial = grown
 
     def received_in_target(self, size: int) -> memoryview | None:
         """`size` bytes were put where `receive_target` said; the frame, if it is whole now."""
         self._filled += size
         if self._filled < self._partial_size:
             return None
-        assert self._partial is not None
-        frame = memoryview(self._partial)[4 : self._partial_size]
-        self._partial = None
+        assert self.partial is not None
+        frame = memoryview(self.partial)[4 : self._partial_size]
+        self.partial = None
         return frame
 
     def receive(self, data: memoryview) -> list[memoryview]:
         """The whole frames in `data`, without their size prefix; the rest is kept for the next time."""
-        if self._partial is not None:
-            data = memoryview(self._partial[: self._filled] + data)
-            self._partial = None
+        if self.partial is not None:
+            data = memoryview(self.partial[: self._filled] + data)
+            self.partial = None
         frames: list[memoryview] = []
         position, end = 0, len(data)
         if end >= 4 + FRAME_SIZE_MIN and _SIZE.unpack_from(data)[0] == end - 4 <= self._frame_size_max:
@@ -148,31 +138,31 @@ class Connection:
     def _keep(self, rest: memoryview, size: int) -> None:
         self._partial_size = size
         self._filled = len(rest)
-        self._partial = bytearray(min(size, max(FRAME_GROWTH_SIZE, self._filled)) if size else self._filled)
-        self._partial[: self._filled] = rest
+        self.partial = bytearray(min(size, max(FRAME_GROWTH_SIZE, self._filled)) if size else self._filled)
+        self.partial[: self._filled] = rest
 
     def answer(self, answer: Answer) -> None:
         """Answer a request at once, in its turn."""
-        if self._slots:
+        if self.slots:
             slot = Slot()
             slot.answer = answer
             slot.is_done = True
-            self._slots.append(slot)
+            self.slots.append(slot)
             self.held_size += size_of(answer)
         else:
             self.output.append(answer)
 
     def hold(self, slot: Slot) -> None:
         """Keep the place of a request that will be answered later."""
-        self._slots.append(slot)
+        self.slots.append(slot)
 
     def held(self) -> list[Slot]:
         """The places of requests that have no answer yet."""
-        return [slot for slot in self._slots if not slot.is_done]
+        return [slot for slot in self.slots if not slot.is_done]
 
     def fill(self, slot: Slot, answer: Answer | None) -> None:
         """The answer of a held request, or None if it gets none; moves what is ready to the output."""
-        slots = self._slots
+        slots = self.slots
         if slots and slots[0] is slot:
             slots.popleft()
             if answer is not None:
@@ -189,12 +179,12 @@ class Connection:
 
     def drop_answers(self) -> None:
         """Nobody will take them: let go of the files that they would be sent from."""
-        for answer in [*self.output, *(slot.answer for slot in self._slots)]:
+        for answer in [*self.output, *(slot.answer for slot in self.slots)]:
             for piece in answer if isinstance(answer, list) else ():
                 if isinstance(piece, FileSlice):
                     piece.release()
         self.output = []
-        self._slots.clear()
+        self.slots.clear()
 
 
 def size_of(answer: Answer | None) -> int:

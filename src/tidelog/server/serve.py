@@ -26,6 +26,7 @@ from tidelog.base.limits import (
     API_KEY_MAX,
     CONNECTIONS_MAX,
     FRAMES_BUFFERED_BYTES_MAX,
+    PIPELINED_REQUESTS_MAX,
     RECEIVE_BUFFER_SIZE,
     TURN_MS_MAX,
 )
@@ -294,7 +295,7 @@ class Server:
         is_kept = False
         try:
             for place, frame in enumerate(frames):
-                if (place and before_ns - begun_ns >= TURN_NS_MAX) or transport.is_choked:
+                if place and (before_ns - begun_ns >= TURN_NS_MAX or transport.is_choked):
                     transport.keep(frames[place:])
                     is_kept = True
                     break
@@ -317,7 +318,7 @@ class Server:
             transport.close("a request could not be served")
             self.report.tell(error("request failed", peer=transport.peer, traceback=trace_of(bug)))
         else:
-            if connection.output or is_kept:
+            if connection.output or is_kept or len(connection.slots) >= PIPELINED_REQUESTS_MAX:
                 transport.flush()
         if before_ns - begun_ns >= SLOW_NS:
             took_ms = (before_ns - begun_ns) // MILLISECOND_NS
@@ -483,6 +484,6 @@ class Server:
         if self._idle_ms < 0:
             return
         for transport in list(self._transports.values()):
-            is_waiting = transport.connection.waiting_count > 0
+            is_waiting = len(transport.connection.slots) > 0
             if not is_waiting and now_ms - transport.last_active_ms > self._idle_ms:
                 transport.close()

@@ -111,7 +111,7 @@ class Transport:
 
     def _on_readable(self) -> None:
         connection = self.connection
-        was_between = connection.is_between_frames
+        was_between = connection.partial is None
         target = None if was_between else connection.receive_target()
         try:
             if target is None:
@@ -133,7 +133,7 @@ class Transport:
         if size == 0:
             self.close()
             return
-        if not was_between or not connection.is_between_frames:
+        if not was_between or connection.partial is not None:
             self._note_partial()
         if frames and not self.is_closed:
             self._host.on_frames(self, frames)
@@ -167,7 +167,7 @@ class Transport:
             or self._kept
             or not self._is_reading
             or connection.held_size
-            or connection.waiting_count >= PIPELINED_REQUESTS_MAX
+            or len(connection.slots) >= PIPELINED_REQUESTS_MAX
         ):
             self._balance()
 
@@ -207,7 +207,7 @@ class Transport:
         connection = self.connection
         return (
             self._unsent_size + connection.held_size > UNSENT_BYTES_MAX
-            or connection.waiting_count >= PIPELINED_REQUESTS_MAX
+            or len(connection.slots) >= PIPELINED_REQUESTS_MAX
         )
 
     def keep(self, frames: list[memoryview]) -> None:
