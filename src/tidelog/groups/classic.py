@@ -96,18 +96,22 @@ class ClassicGroup(Roster):
 
     def _has_room(self, turn: Turn, member_id: str) -> bool:
         size_max = turn.settings.number("group.max.size")
-        if self.state is State.EMPTY:
-            return size_max > 0
+        if len(self.members) < size_max:
+            return True
         member = self.members.get(member_id)
         if self.state is State.PREPARING:
             is_waiting = member is not None and member.join_ticket is not None
             waiting_count = sum(each.join_ticket is not None for each in self.members.values())
             return is_waiting or waiting_count < size_max
-        return member is not None or len(self.members) < size_max
+        return member is not None
 
     def _check_protocols(self, join: Join) -> None:
         is_fit = bool(join.protocol_type) and 0 < len(join.protocols) <= GROUP_PROTOCOLS_MAX
-        if is_fit and self.state is not State.EMPTY:
+        known = self.members.get(join.member_id)
+        is_same = known is not None and known.protocols == join.protocols  # which the others know one of
+        if is_fit and is_same:
+            is_fit = join.protocol_type == self.protocol_type
+        elif is_fit and self.state is not State.EMPTY:
             others = [member for member in self.members.values() if member.member_id != join.member_id]
             shared = shared_names(others)
             is_known = not others or any(name in shared for name, _ in join.protocols)
