@@ -10,9 +10,16 @@ from contextlib import closing, contextmanager
 import pytest
 
 from tidelog.base.limits import SOCKETS_PER_TURN
+from tidelog.server import sockets as sockets_module
 from tidelog.server.poll import READABLE, WRITABLE, Poll, SelectorPoll, new_poll
 from tidelog.server.selector import EagerLoop
 from tidelog.server.sockets import Sockets
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a turn takes on the machine of these tests, it is none that ends before all are served."""
+    monkeypatch.setattr(sockets_module, "TURN_NS_LONG", 10**12)
 
 
 class Table:
@@ -70,6 +77,16 @@ def test_a_crowd_is_served_in_several_turns() -> None:
         told = table.turn()
         assert told[SOCKETS_PER_TURN] == told[-1] == "end"
         assert len(told) == count + 2
+
+
+def test_a_turn_that_takes_long_ends_before_all_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets_module, "TURN_NS_LONG", -1)
+    with table_of(2) as table:
+        for place in range(2):
+            table.watch(place)
+            table.pairs[place][1].send(b"x")
+        told = table.turn()
+        assert (sorted(told), told[1], told[3]) == (["0", "1", "end", "end"], "end", "end")
 
 
 def test_a_callback_that_was_taken_back_in_the_same_turn_is_not_called() -> None:

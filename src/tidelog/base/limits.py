@@ -48,6 +48,7 @@ LOOK_AROUND_SECONDS = (
     0.001  # how long it may serve sockets that are always ready before it looks for the rest
 )
 SOCKETS_PER_TURN = 32  # served before what follows from that is seen to
+TURN_NS_LONG = 200_000  # the same by time: clients can go to work on their answers while others are served
 SOCKET_TURN_NS_MAX = 2_000_000  # of turns one after the other, before the rest of the loop has its own
 
 # Requests

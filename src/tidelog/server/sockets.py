@@ -15,7 +15,7 @@ import socket
 from collections.abc import Callable
 from time import monotonic_ns
 
-from tidelog.base.limits import RECEIVE_LOW_WATER, SOCKET_TURN_NS_MAX, SOCKETS_PER_TURN
+from tidelog.base.limits import RECEIVE_LOW_WATER, SOCKET_TURN_NS_MAX, SOCKETS_PER_TURN, TURN_NS_LONG
 from tidelog.server.poll import READABLE, WRITABLE, new_poll
 from tidelog.server.selector import EagerLoop
 
@@ -113,11 +113,12 @@ class Sockets:
     def _serve_turn(self, ready: list[tuple[int, int]]) -> None:
         # All of them first: a descriptor that is closed in this turn may be another's before its end.
         due = [(self._watched[descriptor], events) for descriptor, events in ready]
+        until_ns = monotonic_ns() + TURN_NS_LONG
         for place, (watched, events) in enumerate(due, 1):
             if events & ~WRITABLE and watched.reader is not None:
                 watched.reader()
             if events & ~READABLE and watched.writer is not None:
                 watched.writer()
-            if not place % SOCKETS_PER_TURN:
+            if place == len(due) or not place % SOCKETS_PER_TURN or monotonic_ns() > until_ns:
                 self._end_turn()
-        self._end_turn()
+                until_ns = monotonic_ns() + TURN_NS_LONG
