@@ -30,6 +30,7 @@ INITIAL_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 FOLLOWERS_MAX = 1_000
+SILENT_MS_MAX = 1_000  # of a follower that is there: it asks at least twice as often
 
 TopicKey = str | bytes
 
@@ -76,13 +77,14 @@ class SessionPartition:
 
 
 class FetchSession:
-    __slots__ = ("epoch", "partitions", "session_id", "used_ms", "uses_topic_ids")
+    __slots__ = ("epoch", "partitions", "session_id", "steady_ms", "used_ms", "uses_topic_ids")
 
     def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.used_ms = now_ms
+        self.steady_ms = now_ms  # since when it has been used all the time
         self.partitions: dict[tuple[TopicKey, int], SessionPartition] = {}
 
     def update(self, request: FetchRequest) -> None:
@@ -215,6 +217,15 @@ class FetchSessions:
         error = self._take_part(session, request, uses_topic_ids, now_ms)
         return error, None if error else session
 
+    def hears(self, replica_id: int, partition: Partition, now_ms: int) -> bool:
+        """Whether a follower of the partition has asked for it all the time, until just now. What it had sent
+        before this broker was stopped for a while, and is found by it when it goes on, says nothing."""
+        session = self._followers.get(replica_id)
+        if session is None or now_ms - session.used_ms > SILENT_MS_MAX:
+            return False
+        topic = partition.topic_id if session.uses_topic_ids else partition.topic
+        return (topic, partition.index) in session.partitions and now_ms - session.steady_ms >= SILENT_MS_MAX
+
     def hurry(self, replica_ids: Iterable[int]) -> None:
         """Answer the fetches of these that wait: there is something new that they have not asked for."""
         for replica_id in replica_ids:
@@ -233,6 +244,8 @@ class FetchSessions:
         if session.epoch != request.session_epoch:
             return ErrorCode.invalid_fetch_session_epoch
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
+        if now_ms - session.used_ms > SILENT_MS_MAX:
+            session.steady_ms = now_ms
         session.used_ms = now_ms
         return 0
 

@@ -36,6 +36,7 @@ Wanted = list[tuple[TopicKey, FetchPartition, Partition | None]]
 
 _STORAGE = int(ErrorCode.kafka_storage_error)
 _OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
+_NOT_LEADER = int(ErrorCode.not_leader_or_follower)
 READ_UNCOMMITTED = 0
 
 
@@ -165,6 +166,8 @@ class Reading:
             self._broker.fail_directory(partition.directory, failure)
             return FetchedPartition(asked.index, _STORAGE)
         if read.error_code:
+            if read.error_code == _OUT_OF_RANGE and self._may_be_replaced(asked, partition):
+                return FetchedPartition(asked.index, _NOT_LEADER)
             fetched = FetchedPartition(asked.index, read.error_code)
             hint_leader(fetched, partition, self._version >= HINTS_VERSION)
             return fetched
@@ -184,6 +187,20 @@ class Reading:
         if read.records is not None and read.records.file.is_scarce:
             return self._copy(partition, asked, fetched, read.records)
         return fetched
+
+    def _may_be_replaced(self, asked: FetchPartition, partition: Partition) -> bool:
+        """Somebody asks for what is beyond the end, and not all who are in sync follow this broker. They may
+        follow another one by now, where the reader has read on: to be told OFFSET_OUT_OF_RANGE it would begin
+        anew, or skip."""
+        leadership, broker = partition.leadership, self._broker
+        return (
+            leadership is not None
+            and asked.fetch_offset > partition.log.end_offset
+            and not all(
+                broker.sessions.hears(node_id, partition, broker.uptime_ms)
+                for node_id in leadership.in_sync_followers
+            )
+        )
 
     def _nearer(self, asked: FetchPartition, partition: Partition) -> FetchedPartition | None:
         """The answer to a consumer that a follower in its rack can serve: who that is (R12)."""

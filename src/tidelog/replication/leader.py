@@ -94,6 +94,10 @@ class Leadership:
         """Whether nobody else is waited for."""
         return not self._required
 
+    @property
+    def in_sync_followers(self) -> list[int]:
+        return [node_id for node_id in self.followers if node_id in self.facts.in_sync_replicas]
+
     def on_facts(self, facts: PartitionFacts, now_ms: int) -> None:
         """What the store has, of the same leadership; what was pending is decided by it."""
         for node_id in facts.in_sync_replicas:
