@@ -116,6 +116,7 @@ class Seen:
     def told(self, reader: str, error: str, *, is_wrong: bool) -> None:
         self.errors[f"{reader}: {error}"] += 1
         if is_wrong:
+            self._tell(f"{reader} is told {error}")
             self.problems.append(f"{reader}: {error}")
 
 
