@@ -9,11 +9,12 @@ import random
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.chaos.anomalies import NOTHING, Witness, audience_of
 from tests.chaos.awaiting import await_that
@@ -22,6 +23,7 @@ from tests.chaos.senders import Sender
 
 START_S = 120.0
 CATCH_UP_S = 90.0
+ENDS_S = 10.0
 Mark = dict[tuple[str, int], int]
 """The next number of each sender and partition at some moment."""
 
@@ -166,11 +168,18 @@ class Clients:
         await_that(have_all, complaint, CATCH_UP_S)
 
     def _ends(self) -> dict[int, int]:
+        """Whoever asks while preferred leaders are restored is told that, once, by the one who led."""
         asking = Consumer({"bootstrap.servers": self._target.bootstrap_servers, "group.id": "ends"} | CLIENT)
-        ends = {}
-        for partition in range(self.partitions):
-            places = asking.get_watermark_offsets(TopicPartition(self._target.topic, partition), timeout=30)
-            ends[partition] = int(places[1])
+        ends: dict[int, int] = {}
+
+        def are_known() -> bool:
+            for partition in range(self.partitions):
+                place = TopicPartition(self._target.topic, partition)
+                with suppress(KafkaException):
+                    ends[partition] = int(asking.get_watermark_offsets(place, timeout=ENDS_S)[1])
+            return len(ends) == self.partitions
+
+        await_that(are_known, lambda: f"the ends of partitions are not told, but for {ends}", CATCH_UP_S)
         asking.close()
         return ends
 

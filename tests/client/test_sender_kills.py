@@ -69,7 +69,13 @@ def mortal_kafka(directory: Path) -> Iterator[Mortal]:
             broker.kill()
 
 
-@pytest.fixture(scope="module", params=[mortal_tidelog, pytest.param(mortal_kafka, marks=pytest.mark.java)])
+in_the_soak = pytest.mark.skipif(not is_soak(), reason="Apache Kafka starts for long: in the soak")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[mortal_tidelog, pytest.param(mortal_kafka, marks=[pytest.mark.java, in_the_soak])],
+)
 def mortal(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mortal]:
     with request.param(tmp_path_factory.mktemp("mortal")) as broker:
         yield broker
