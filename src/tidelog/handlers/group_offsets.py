@@ -126,9 +126,10 @@ class _RepeatedCommit:
     def serve(self, frame: memoryview) -> Parked | None:
         broker, form = self._broker, self._form
         parts = form.parts_in(frame)
-        known = _known(broker, form.topic) if parts else None
-        shard = broker.coordinators.find(form.group_id)
-        if not parts or known is None or isinstance(shard, ErrorCode) or len(parts) > COMMITS_MAX:
+        if not parts or len(parts) > COMMITS_MAX:
+            return None
+        known, shard = _known(broker, form.topic), broker.coordinators.find(form.group_id)
+        if known is None or isinstance(shard, ErrorCode):
             return None
         name, topic_id, count = known.name, known.topic_id, len(known.partitions)
         commits, partitions = [], []

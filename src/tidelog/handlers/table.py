@@ -190,10 +190,10 @@ def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> int:
         again = connection.repeated.serve(frame)
         if again is not None:
             assert isinstance(again, Parked)
-            if again.is_gone and again.early is not None:
-                connection.answer(again.early)
-            else:
+            if not again.is_gone:
                 _park(broker, connection, again)
+            elif again.early is not None:
+                connection.answer(again.early)
             return -1
     api_key, version, correlation_id, client_id_size = _read_header(frame)
     position = _HEADER_SIZE + client_id_size if client_id_size > 0 else _HEADER_SIZE

@@ -66,8 +66,9 @@ class Member:
                 self._turn(self._driver)
 
     def tell(self, kind: str, **fields: Any) -> None:
+        at_ns = time.monotonic_ns()  # first: a client may have to be waited for until it says who it is
         member_id, generation = self._driver.identity() if self._driver is not None else ("", -1)
-        event = Event(kind, time.monotonic_ns(), self._spec.name, member_id, generation, **fields)
+        event = Event(kind, at_ns, self._spec.name, member_id, generation, **fields)
         with self._printing:
             print(event.to_json(), flush=True)
 
