@@ -111,8 +111,8 @@ def test_members_of_groups_notice_nothing_of_a_broker_s_death_but_a_retry(
             stack.enter_context(Group(cluster.bootstrap_servers, f"g-{spec}", ("trickle",), tmp_path))
             for spec in ALL
         ]
-        # One after the other: who is given less before it has taken on what it was given first may have both for
-        # a moment, together with another (librdkafka, with both protocols); this is about brokers.
+        # One after the other: who is given less before it has taken on what it was given first may have both
+        # for a moment, together with another (librdkafka, with both protocols); this is about brokers.
         members = {group.name: [group.join(spec)] for group, spec in zip(groups, ALL, strict=True)}
         for group in groups:
             group.until_shared(members[group.name], partitions)
