@@ -10,7 +10,8 @@ import pytest
 from tests.broker.test_topics import assign
 from tests.wire.harness import FETCH, Harness, batch_of
 from tests.wire.requests import fetch, fetch_values, produce
-from tidelog.broker.sessions import SILENT_MS_MAX
+from tidelog.broker.sessions import SILENT_MS_MAX, FollowerSession
+from tidelog.broker.waiting import WaitingRoom
 from tidelog.cluster.image import BrokerEpoch, BrokerFacts
 from tidelog.protocol.errors import ErrorCode
 
@@ -89,6 +90,16 @@ def test_a_leader_that_is_asked_for_other_partitions_only_may_be_replaced_in_thi
     follower.stay()
     follower.ask(forgotten={"t": [0]})
     assert told(harness, 2) == NOT_LEADER
+
+
+@pytest.mark.parametrize(("wait_ms", "is_steady"), [(500, False), (2_000, True)])
+def test_a_follower_that_asks_to_wait_for_long_is_heard_of_less_often(wait_ms: int, is_steady: bool) -> None:
+    session = FollowerSession(1, True, 0, 2, WaitingRoom())
+    for now_ms in (0, 2_500, 5_000, 7_500):
+        session.note_use(wait_ms, now_ms)
+        session.used_ms = now_ms
+    assert session.is_steady(10_000) == is_steady
+    assert not session.is_steady(12_500)
 
 
 def test_a_leader_that_is_alone_in_sync_cannot_have_been_replaced(harness: Harness) -> None:

@@ -30,7 +30,7 @@ INITIAL_EPOCH = 0
 EPOCH_MAX = 2**31 - 1
 EVICTION_MS = 120_000
 FOLLOWERS_MAX = 1_000
-SILENT_MS_MAX = 1_000  # of a follower that is there: it asks at least twice as often
+SILENT_MS_MAX = 1_000  # of a follower that is there, or twice as long as it asks to wait
 
 TopicKey = str | bytes
 
@@ -77,14 +77,13 @@ class SessionPartition:
 
 
 class FetchSession:
-    __slots__ = ("epoch", "partitions", "session_id", "steady_ms", "used_ms", "uses_topic_ids")
+    __slots__ = ("epoch", "partitions", "session_id", "used_ms", "uses_topic_ids")
 
     def __init__(self, session_id: int, uses_topic_ids: bool, now_ms: int) -> None:
         self.session_id = session_id
         self.uses_topic_ids = uses_topic_ids
         self.epoch = 1
         self.used_ms = now_ms
-        self.steady_ms = now_ms  # since when it has been used all the time
         self.partitions: dict[tuple[TopicKey, int], SessionPartition] = {}
 
     def update(self, request: FetchRequest) -> None:
@@ -114,7 +113,17 @@ class FetchSession:
 
 
 class FollowerSession(FetchSession):
-    __slots__ = ("_replica_epoch", "_waiting", "_watched", "moved", "parked", "replica_id", "serves_readers")
+    __slots__ = (
+        "_replica_epoch",
+        "_silent_ms_max",
+        "_steady_ms",
+        "_waiting",
+        "_watched",
+        "moved",
+        "parked",
+        "replica_id",
+        "serves_readers",
+    )
 
     def __init__(
         self, session_id: int, uses_topic_ids: bool, now_ms: int, replica_id: int, waiting: WaitingRoom
@@ -122,6 +131,8 @@ class FollowerSession(FetchSession):
         super().__init__(session_id, uses_topic_ids, now_ms)
         self.replica_id = replica_id
         self._replica_epoch = -1
+        self._silent_ms_max = SILENT_MS_MAX
+        self._steady_ms = now_ms  # since when it has been used all the time
         self.serves_readers = False  # it has consumers of its own, who wait for the high watermark
         self.moved: dict[tuple[TopicKey, int], None] = {}  # to be looked at, in this order
         self.parked: Parked | None = None  # its fetch that waits
@@ -137,6 +148,17 @@ class FollowerSession(FetchSession):
         if request.replica_epoch != self._replica_epoch:  # whose every offset counts anew
             self._replica_epoch = request.replica_epoch
             self.moved = dict.fromkeys(self.partitions)
+
+    def note_use(self, wait_ms: int, now_ms: int) -> None:
+        """It is about to be used again, by a request that may be kept waiting so long."""
+        if now_ms - self.used_ms > self._silent_ms_max:
+            self._steady_ms = now_ms
+        self._silent_ms_max = max(SILENT_MS_MAX, 2 * wait_ms)
+
+    def is_steady(self, now_ms: int) -> bool:
+        """Whether it has been used all the time, until just now."""
+        silent_ms_max = self._silent_ms_max
+        return now_ms - self.used_ms <= silent_ms_max <= now_ms - self._steady_ms
 
     def forget(self, key: tuple[TopicKey, int]) -> None:
         super().forget(key)
@@ -214,6 +236,8 @@ class FetchSessions:
             return 0, self._open_follower(request.replica_id, uses_topic_ids, now_ms)
         if session is not None and session.session_id != request.session_id:
             session = None
+        if session is not None:
+            session.note_use(request.max_wait_ms, now_ms)
         error = self._take_part(session, request, uses_topic_ids, now_ms)
         return error, None if error else session
 
@@ -221,10 +245,10 @@ class FetchSessions:
         """Whether a follower of the partition has asked for it all the time, until just now. What it had sent
         before this broker was stopped for a while, and is found by it when it goes on, says nothing."""
         session = self._followers.get(replica_id)
-        if session is None or now_ms - session.used_ms > SILENT_MS_MAX:
+        if session is None or not session.is_steady(now_ms):
             return False
         topic = partition.topic_id if session.uses_topic_ids else partition.topic
-        return (topic, partition.index) in session.partitions and now_ms - session.steady_ms >= SILENT_MS_MAX
+        return (topic, partition.index) in session.partitions
 
     def hurry(self, replica_ids: Iterable[int]) -> None:
         """Answer the fetches of these that wait: there is something new that they have not asked for."""
@@ -244,8 +268,6 @@ class FetchSessions:
         if session.epoch != request.session_epoch:
             return ErrorCode.invalid_fetch_session_epoch
         session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
-        if now_ms - session.used_ms > SILENT_MS_MAX:
-            session.steady_ms = now_ms
         session.used_ms = now_ms
         return 0
 
