@@ -43,13 +43,10 @@ PROBE_ANSWER_SECONDS_MAX = 30
 
 # The loop
 SPIN_SECONDS = 0.000_1  # how long it looks for more before it sleeps, while that is worth it
-SPIN_MISSES_MAX = 8
-LOOK_AROUND_SECONDS = (
-    0.001  # how long it may serve sockets that are always ready before it looks for the rest
-)
+SPIN_WORTH_MAX = 8  # looks in vain before it does no more, if all before were worth it
+SOCKETS_SECONDS_MAX = 0.002  # of turns one after the other while the rest of the loop has something to do
 SOCKETS_PER_TURN = 32  # served before what follows from that is seen to
 TURN_NS_LONG = 200_000  # the same by time: clients can go to work on their answers while others are served
-SOCKET_TURN_NS_MAX = 2_000_000  # of turns one after the other, before the rest of the loop has its own
 
 # Requests
 API_KEY_MAX = 127

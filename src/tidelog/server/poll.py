@@ -9,6 +9,7 @@ import select
 import selectors
 from typing import Protocol
 
+Found = list[tuple[int, int]]  # descriptors, and what they are ready for
 READABLE, WRITABLE = 0x1, 0x4  # epoll's own; what is neither (an error, an end) is both
 
 
@@ -23,8 +24,8 @@ class Poll(Protocol):
 
     def unregister(self, descriptor: int, /) -> None: ...
 
-    def poll(self, timeout: float, /) -> list[tuple[int, int]]:
-        """Descriptors and what they are ready for."""
+    def poll(self, timeout: float | None, /) -> Found:
+        """What is ready within that time, or at last if it is None."""
 
 
 class SelectorPoll:
@@ -49,7 +50,7 @@ class SelectorPoll:
     def unregister(self, descriptor: int, /) -> None:
         self._selector.unregister(descriptor)
 
-    def poll(self, timeout: float, /) -> list[tuple[int, int]]:
+    def poll(self, timeout: float | None, /) -> Found:
         return [(key.fd, _from_selector(events)) for key, events in self._selector.select(timeout)]
 
 

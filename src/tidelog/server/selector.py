@@ -2,12 +2,12 @@
 
 Waking a sleeping process takes longer than serving a small request: a client that waits for each answer
 spends most of its time on that. So, while looking again has lately been worth it, the loop looks for sockets
-that are ready a few dozen times before it lets itself be put to sleep; as soon as it is not, it sleeps at
-once.
+that are ready a few dozen times before it lets itself be put to sleep. Each look in vain takes away from that
+worth what one that was worth it adds: who looks in vain keeps a core from those that it waits for.
 
-Sockets that are served in place are seen to as soon as the kernel says that one is ready: the event loop
-would first make a callback of each, and run that in a context of its own. As long as one always is, what else
-the loop watches is looked at once in a millisecond.
+Sockets that are served in place are watched by a poll of their own. The loop sleeps in that one, and what
+else it watches is one more descriptor there: who is ready is known when it wakes up, and served at once. The
+event loop has its turn when something of its own is ready or due, or was called for meanwhile.
 
 **Invariant:** an idle broker does not spin, and no timeout is overstepped by more than one look.
 """
@@ -17,12 +17,16 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable
+from contextvars import Context
 from time import perf_counter
+from typing import TypeVarTuple
 
-from tidelog.base.limits import LOOK_AROUND_SECONDS, SPIN_MISSES_MAX, SPIN_SECONDS
+from tidelog.base.limits import SOCKETS_SECONDS_MAX, SPIN_SECONDS, SPIN_WORTH_MAX
+from tidelog.server.poll import Found, Poll
 
+Args = TypeVarTuple("Args")
 Ready = list[tuple[selectors.SelectorKey, int]]
-Serve = Callable[[], bool]  # whether there was anything to serve
+Serve = Callable[[Found], bool]  # whether something else of the loop is ready
 
 
 class EagerLoop(asyncio.SelectorEventLoop):
@@ -30,73 +34,97 @@ class EagerLoop(asyncio.SelectorEventLoop):
         self._eager = EagerSelector()
         super().__init__(self._eager)
 
-    def serve(self, descriptor: int, callback: Serve) -> None:
-        """Call back in place whenever that can be read; there can be one such descriptor."""
+    def serve(self, poll: Poll, callback: Serve) -> int:
+        """Call back in place whenever something of a poll is ready; there can be one such poll. The
+        descriptor that it has to watch for the loop."""
 
-        def call() -> bool:
+        def call(found: Found) -> bool:
             try:
-                return callback()
+                return callback(found)
             except Exception as bug:
                 self.call_exception_handler({"message": "a turn of sockets failed", "exception": bug})
                 return True
 
-        self._eager.serve(descriptor, call)
+        return self._eager.serve(poll, call)
 
-    def serve_no_more(self, descriptor: int) -> None:
-        self._eager.serve_no_more(descriptor)
+    def serve_no_more(self) -> None:
+        self._eager.serve_no_more()
+
+    def stop(self) -> None:
+        self._eager.is_called_for = True
+        super().stop()
+
+    def call_soon(
+        self, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.Handle:
+        self._eager.is_called_for = True
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*Args], object], *args: *Args, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        self._eager.is_called_for = True
+        return super().call_at(when, callback, *args, context=context)
 
 
 class EagerSelector(selectors.DefaultSelector):
     def __init__(self) -> None:
         super().__init__()
-        self._misses = SPIN_MISSES_MAX  # looks in vain since the last that was worth it
-        self._served: selectors.SelectorKey | None = None
-        self._look_around_at = 0.0
+        self._poll: Poll | None = None
+        self._serve: Serve = bool
+        self._worth = 0  # of looking again
+        self.is_called_for = False  # the loop was asked for something since it was left
 
-    def serve(self, descriptor: int, callback: Serve) -> None:
-        assert self._served is None
-        self._served = self.register(descriptor, selectors.EVENT_READ, callback)
+    def serve(self, poll: Poll, callback: Serve) -> int:
+        assert self._poll is None
+        self._poll, self._serve = poll, callback
+        descriptor: int = self.fileno()
+        return descriptor
 
-    def serve_no_more(self, descriptor: int) -> None:
-        self._served = None
-        self.unregister(descriptor)
+    def serve_no_more(self) -> None:
+        self._poll = None
+        self.is_called_for = True
 
     def select(self, timeout: float | None = None) -> Ready:
         """What is ready; what is served in place has been, and is not among it."""
-        ready = self._find(timeout)
-        served = self._served
-        for place, (key, _) in enumerate(ready):
-            if key is served:
-                del ready[place]
-                key.data()
-                break
-        return ready
-
-    def _find(self, timeout: float | None) -> Ready:
-        if timeout is not None and timeout <= 0:
+        poll = self._poll
+        if poll is None:
             return super().select(timeout)
-        begun = perf_counter()
-        if self._misses < SPIN_MISSES_MAX and self._served is not None:
-            if begun >= self._look_around_at:
-                self._look_around_at = begun + LOOK_AROUND_SECONDS
-                ready = super().select(0)
-                if ready:
-                    self._misses = 0
-                    return ready
-            if self._spin(self._served.data, begun + min(SPIN_SECONDS, timeout or SPIN_SECONDS)):
-                self._misses = 0
-                return []
-            self._misses += 1
-            begun = perf_counter()
-        ready = super().select(timeout)
-        if ready and perf_counter() - begun < SPIN_SECONDS:
-            self._misses = 0
-        return ready
+        if timeout is not None and timeout <= 0:
+            return self._serve_meanwhile(poll)
+        self.is_called_for = False
+        until = None if timeout is None else perf_counter() + timeout
+        while found := self._find(poll, timeout):
+            if self._serve(found):
+                return super().select(0)
+            if until is not None:
+                timeout = until - perf_counter()
+            if self.is_called_for or (timeout is not None and timeout <= 0):
+                break
+        return []
 
-    @staticmethod
-    def _spin(serve: Serve, until: float) -> bool:
-        """Whether there was something to serve."""
-        while not serve():
+    def _serve_meanwhile(self, poll: Poll) -> Ready:
+        """Where the loop has something to do all the time, as while a journal is loaded in pieces, sockets
+        have more than one turn for each of those."""
+        until = perf_counter() + SOCKETS_SECONDS_MAX
+        while self._poll is poll and (found := poll.poll(0)):
+            if self._serve(found):
+                return super().select(0)
             if perf_counter() >= until:
-                return False
-        return True
+                break
+        return []
+
+    def _find(self, poll: Poll, timeout: float | None) -> Found:
+        begun = perf_counter()
+        if self._worth <= 0:
+            found = poll.poll(timeout)
+            if found and perf_counter() - begun < SPIN_SECONDS:
+                self._worth = 1
+            return found
+        until = begun + min(SPIN_SECONDS, timeout or SPIN_SECONDS)
+        while not (found := poll.poll(0)):
+            if perf_counter() >= until:
+                self._worth -= 1
+                return poll.poll(timeout)
+        self._worth = min(self._worth + 1, SPIN_WORTH_MAX)
+        return found

@@ -15,8 +15,8 @@ import socket
 from collections.abc import Callable
 from time import monotonic_ns
 
-from tidelog.base.limits import RECEIVE_LOW_WATER, SOCKET_TURN_NS_MAX, SOCKETS_PER_TURN, TURN_NS_LONG
-from tidelog.server.poll import READABLE, WRITABLE, new_poll
+from tidelog.base.limits import RECEIVE_LOW_WATER, SOCKETS_PER_TURN, TURN_NS_LONG
+from tidelog.server.poll import READABLE, WRITABLE, Found, new_poll
 from tidelog.server.selector import EagerLoop
 
 Callback = Callable[[], None]
@@ -50,18 +50,21 @@ class Sockets:
         self._end_turn = end_turn
         self._poll = new_poll()
         self._watched: dict[int, _Watched] = {}
-        self._descriptor = self._poll.fileno()
+        self._has_others = False  # something else of the loop is ready
         if isinstance(loop, EagerLoop):
-            loop.serve(self._descriptor, self._serve)
+            self.add_reader(loop.serve(self._poll, self._serve), self._note_others)
         else:
-            loop.add_reader(self._descriptor, self._serve)
+            loop.add_reader(self._poll.fileno(), self._look)
 
     def close(self) -> None:
         if isinstance(self._loop, EagerLoop):
-            self._loop.serve_no_more(self._descriptor)
+            self._loop.serve_no_more()
         else:
-            self._loop.remove_reader(self._descriptor)
+            self._loop.remove_reader(self._poll.fileno())
         self._poll.close()
+
+    def _note_others(self) -> None:
+        self._has_others = True
 
     def add_reader(self, descriptor: int, reader: Callback) -> None:
         watched = self._watched.setdefault(descriptor, _Watched())
@@ -96,23 +99,14 @@ class Sockets:
             self._poll.unregister(descriptor)
             del self._watched[descriptor]
 
-    def _serve(self) -> bool:
-        """Turns, as long as somebody is ready, and not for too long: others of the loop wait meanwhile.
-        Whether there was anybody."""
-        ready = self._poll.poll(0)
-        if not ready:
-            return False
-        until_ns = monotonic_ns() + SOCKET_TURN_NS_MAX
-        while ready:
-            self._serve_turn(ready)
-            if monotonic_ns() > until_ns:
-                break
-            ready = self._poll.poll(0)
-        return True
+    def _look(self) -> None:
+        self._serve(self._poll.poll(0))
 
-    def _serve_turn(self, ready: list[tuple[int, int]]) -> None:
+    def _serve(self, found: Found) -> bool:
+        """One turn; whether something else of the loop is ready too."""
+        self._has_others = False
         # All of them first: a descriptor that is closed in this turn may be another's before its end.
-        due = [(self._watched[descriptor], events) for descriptor, events in ready]
+        due = [(self._watched[descriptor], events) for descriptor, events in found]
         until_ns = monotonic_ns() + TURN_NS_LONG
         for place, (watched, events) in enumerate(due, 1):
             if events & ~WRITABLE and watched.reader is not None:
@@ -122,3 +116,4 @@ class Sockets:
             if place == len(due) or not place % SOCKETS_PER_TURN or monotonic_ns() > until_ns:
                 self._end_turn()
                 until_ns = monotonic_ns() + TURN_NS_LONG
+        return self._has_others
