@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from bench.load.batches import uvarint
 from bench.load.frames import ResponseLayout, compact_string, whole_frame
@@ -26,6 +27,9 @@ ERROR_POSITION = 4 + 4 + 1 + 4
 NULL = b"\x00"
 NO_TAGS = b"\x00"
 EMPTY = b"\x01"
+INT32 = struct.Struct(">i")
+# No instance, no rack, no rebalance timeout, no topics, no pattern and no assignor.
+NOTHING_NEW = NULL + NULL + INT32.pack(-1) + NULL + NULL + NULL
 HEARTBEAT_LAYOUT = ResponseLayout(ERROR_POSITION + 2 + 1, ERROR_POSITION)
 
 
@@ -76,9 +80,13 @@ def consumer_join_frame(group: str, member_id: str, topic: str) -> bytes:
 
 def consumer_heartbeat_frame(group: str, member_id: str, epoch: int, owned: bytes = NULL) -> bytes:
     """A later one: nothing changed, or these partitions are owned now (as they were assigned)."""
-    body = compact_string(group) + compact_string(member_id) + struct.pack(">i", epoch) + NULL + NULL
-    body += struct.pack(">i", -1) + NULL + NULL + NULL + owned + NO_TAGS
+    body = _names(group, member_id) + INT32.pack(epoch) + NOTHING_NEW + owned + NO_TAGS
     return whole_frame(68, 1, 0, body)
+
+
+@lru_cache(maxsize=4_096)
+def _names(group: str, member_id: str) -> bytes:
+    return compact_string(group) + compact_string(member_id)
 
 
 def commit_frame(
@@ -104,8 +112,7 @@ def offset_fetch_frame(groups: Sequence[str], topic: str, partition_count: int) 
     return whole_frame(9, 9, 0, assignments(each) + b"\x00" + NO_TAGS)
 
 
-@dataclass(frozen=True)
-class Joined:
+class Joined(NamedTuple):
     """What a JoinGroup answer says."""
 
     generation: int
@@ -123,8 +130,7 @@ def read_joined(answer: bytes) -> Joined:
     return Joined(generation, leader, member_id, _read_uvarint(answer, position)[0] - 1)
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(NamedTuple):
     """What a ConsumerGroupHeartbeat answer says; `owned` is the assignment's bytes, if it has one."""
 
     epoch: int
@@ -176,4 +182,5 @@ def _read_string(data: bytes, position: int) -> tuple[str, int]:
 
 
 def _skip_string(data: bytes, position: int) -> int:
-    return _read_string(data, position)[1]
+    size, position = _read_uvarint(data, position)
+    return position + max(size - 1, 0)

@@ -176,6 +176,8 @@ class GroupLife:
         live = [member for member in self.live_members() if self.node.wall_ms >= member.paused_until_ms]
         if live:
             member = self.random.choice(live)
+            if isinstance(member, ClassicMember) and member.instance_id is not None:
+                return  # were it replaced before it has said so, nobody would be asked to look at that
             self.subscribe(member)
             if isinstance(member, ClassicMember):
                 member.subscribe_anew()
@@ -227,6 +229,7 @@ class GroupLife:
             self.poll()
             kept = {shard.partition.index: hard_state(shard.coordinator) for shard in self.node.shards()}
             self.node.stop()
+            self.poll()  # what was gathered is written, and answered, before it ends
         else:
             self.node.crash()
             self.offsets.on_crash()

@@ -1,7 +1,8 @@
 """Members of groups as clients are them: they join, hold partitions, call, commit, give up and come back.
 
-A member holds a partition from the answer that gives it until it has given it up itself, however slow it is
-about that, or is told that it is no member any more. A paused one hears nothing and holds what it held.
+A member holds a partition from the answer that gives it, or from when it has got round to that, until it has
+given it up itself, however slow it is about that, or is told that it is no member any more. A paused one
+hears nothing and holds what it held.
 
 **Invariant:** a member knows what its answers told it, and the topics there are; nothing else.
 """
@@ -119,7 +120,12 @@ class ModernMember(SimulatedMember):
         self.member_id = name
         self.pattern: str | None = None
         self.assignor = random.choice((None, None, "uniform", "range"))
+        # As librdkafka does, it may take its time to take on what it is given, say everything once more
+        # meanwhile, and turn to what it is told next only then.
+        self._take_slow_ms = Random(name).choice((0, 0, 0, 1_000))
         self._target: set[Spot] = set()
+        self._taking: set[Spot] = set()
+        self._take_ms: int | None = None
         self._revoke_ms: int | None = None
         self._must_say_all = True
         self._said: set[Spot] | None = None
@@ -181,7 +187,7 @@ class ModernMember(SimulatedMember):
         self.slow_ms = min(self.slow_ms, 2_000)  # two that never give up would take turns in being fenced
         self.epoch = 0
         self._target.clear()
-        self._revoke_ms = None
+        self._revoke_ms = self._take_ms = None
         self._must_say_all = True
         self.next_ms = self.now_ms
 
@@ -189,22 +195,39 @@ class ModernMember(SimulatedMember):
         self.epoch = answer.epoch
         if answer.assigned is not None:
             self._target = {(topic_id, index) for topic_id, part in answer.assigned.items() for index in part}
+        self._reconcile()
+        self.prepare()
+
+    def _reconcile(self) -> None:
+        if self._take_ms is not None:
+            return
         if self.owned - self._target:
             if self._revoke_ms is None:
                 self._revoke_ms = self.now_ms + self.slow_ms
         else:
             self._revoke_ms = None
-            self._take()
-        self.prepare()
+            self._begin_to_take()
 
     def prepare(self) -> None:
         if self._revoke_ms is not None and self.now_ms >= self._revoke_ms:
             self._revoke_ms = None
             self.owned &= self._target
-            self._take()
+            self._begin_to_take()
+        if self._take_ms is not None and self.now_ms >= self._take_ms:
+            self._take_ms = None
+            self._take(self._taking)
+            self._reconcile()
 
-    def _take(self) -> None:
-        self.owned |= self._target
+    def _begin_to_take(self) -> None:
+        if self._take_slow_ms and self._target - self.owned:
+            self._taking, self._take_ms = set(self._target), self.now_ms + self._take_slow_ms
+            self._must_say_all = True
+            self.next_ms = self.now_ms + self._take_slow_ms // 2
+        else:
+            self._take(self._target)
+
+    def _take(self, given: set[Spot]) -> None:
+        self.owned |= given
         if self.owned != self._said:
             self.next_ms = self.now_ms
 

@@ -62,14 +62,14 @@ def test_a_reader_does_not_wait_until_the_whole_journal_is_written_anew() -> Non
 
 def test_the_lives_have_in_them_what_they_are_to_be_proof_against() -> None:
     restarts = trims = lates = 0
-    for seed in range(0, 20, 2):
+    for seed in range(0, 60, 2):
         life = GroupLife(seed)
         for _ in range(STEP_COUNT):
             life.step()
         restarts += life.restart_count
         trims += life.trim_count
         lates += life.late.late_count
-    assert restarts > 20 and trims > 1 and lates > 1, (restarts, trims, lates)
+    assert restarts > 60 and trims > 4 and lates > 1, (restarts, trims, lates)
 
 
 def grown(seed: int) -> GroupNode:

@@ -62,9 +62,11 @@ def assign_range(members: Mapping[str, Subscriber], counts: Mapping[bytes, int])
 def assign_uniform(members: Mapping[str, Subscriber], counts: Mapping[bytes, int]) -> dict[str, Target]:
     order = _in_order(members)
     sharing = _Sharing([members[member_id] for member_id in order], counts)
-    sharing.hand_out()
-    sharing.level_pools()
-    if len(sharing.pools) > 1:
+    if len(sharing.pools) == 1:
+        sharing.share_alike(sharing.pools[0])
+    elif sharing.pools:
+        sharing.hand_out()
+        sharing.level_pools()
         sharing.level_chains()
     return dict(zip(order, sharing.targets(), strict=True))
 
@@ -129,6 +131,17 @@ class _Sharing:
                 pool.held[member] += len(kept)
                 self._loads[member] += len(kept)
 
+    def share_alike(self, pool: _Pool) -> None:
+        """All subscribe alike: settle at once what `hand_out` and `level_pools` come to one partition after
+        the other. Of those with one more than others, whoever has it already keeps it."""
+        held, places = pool.held, pool.subscribers
+        quota, extra = divmod(pool.size, len(places))
+        above = [place for place in places if held[place] > quota]
+        below = [place for place in places if held[place] <= quota]
+        luckier = {*above[:extra], *below[: max(extra - len(above), 0)]}
+        for place in places:
+            held[place] = quota + (place in luckier)
+
     def hand_out(self) -> None:
         """Give each partition that nobody has to the subscriber with the fewest."""
         loads = self._loads
@@ -145,7 +158,7 @@ class _Sharing:
         """Move partitions within each pool; one pool may upset another, hence more than one pass."""
         for _ in range(PASSES_MAX):
             moved = [self._level(pool) for pool in self.pools]
-            if not any(moved) or len(moved) == 1:
+            if not any(moved):
                 return
 
     def _level(self, pool: _Pool) -> bool:

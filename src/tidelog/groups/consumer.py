@@ -17,17 +17,28 @@ give up its partitions within its rebalance timeout, is fenced.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
 from tidelog.base.decision import Entry
 from tidelog.base.limits import MATCHES_AT_ONCE_MAX
 from tidelog.groups import records
 from tidelog.groups.facts import write_entry
-from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer, check_epoch, has_same, is_all_of, updated
+from tidelog.groups.heartbeat import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    Heartbeat,
+    HeartbeatAnswer,
+    believed,
+    check_epoch,
+    has_same,
+    is_all_of,
+    updated,
+)
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.plan import Plan, topics_of
-from tidelog.groups.reconcile import ConsumerMember, MemberState, Reported, reconcile
+from tidelog.groups.reconcile import ConsumerMember, Goal, MemberState, Reported, reconcile
 from tidelog.groups.records import (
     ConsumerValue,
     CurrentValue,
@@ -43,7 +54,6 @@ from tidelog.protocol.errors import ErrorCode
 SESSION, REBALANCE, REJOIN, SYNC = "session", "rebalance", "rejoin", "sync"
 PATTERNS_PAUSE_MS = 1_000  # between two looks at all topics, where that is little work
 PATTERNS_PAUSE_LONG_MS = 10_000  # and where it is not
-JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 
 
 class State(Enum):
@@ -93,14 +103,6 @@ class ConsumerGroup:
     def subscribed_topics(self) -> Iterable[str]:
         members = self.members.values()
         return dict.fromkeys(name for member in members for name in topics_of(member.value, self.patterns))
-
-    def assignor_of(self, members: Iterable[ConsumerMember], default: str) -> str:
-        """The one that most members ask for."""
-        votes: dict[str, int] = {}
-        for member in members:
-            if member.value.assignor is not None:
-                votes[member.value.assignor] = votes.get(member.value.assignor, 0) + 1
-        return max(votes, key=lambda name: votes[name]) if votes else default
 
     def check_commit(
         self, turn: Turn, member_id: str, epoch: int, partitions: Iterable[tuple[str, int]]
@@ -175,16 +177,16 @@ class ConsumerGroup:
         member_id = member.member_id
         for topic_id in dict.fromkeys((*member.assigned, *member.revoking, *assigned, *revoking)):
             before, after = member.assigned.get(topic_id, {}), assigned.get(topic_id, {})
-            if member.revoking or revoking:
-                before = {**before, **member.revoking.get(topic_id, {})}
-                after = {**after, **revoking.get(topic_id, {})}
-            if before.keys() == after.keys():
+            had, has = member.revoking.get(topic_id, {}), revoking.get(topic_id, {})
+            if before is not after:
+                had, has = {**before, **had}, {**after, **has}
+            if had.keys() == has.keys():
                 continue
             owners = self.owners.setdefault(topic_id, {})
-            for index in before.keys() - after.keys():
-                if owners.get(index) == member_id:
+            for index in had:
+                if index not in has and index not in after and owners.get(index) == member_id:
                     del owners[index]
-            owners.update(dict.fromkeys(after.keys() - before.keys(), member_id))
+            owners.update({index: member_id for index in has if index not in had})
             if not owners:
                 del self.owners[topic_id]
 
@@ -236,8 +238,13 @@ class ConsumerGroup:
         before = known or ConsumerMember(beat.member_id or turn.new_member_id(), _BLANK)
         value = updated(before.value, beat)
         member = before if value is before.value else before._replace(value=value)
-        if member is not known or not self._is_at_rest(turn, member):
-            member = self.follow(turn, before, member, beat.reported, patterns, is_joining=known is None)
+        is_known = member is known and self.members.get(member.member_id) is member
+        reported = believed(beat, before, before.member_id in self._unheard)
+        if not is_known or not self._is_shared_out(turn):
+            member = self.follow(turn, before, member, reported, patterns, is_joining=known is None)
+        elif not member.is_reconciled(self.target_epoch):
+            goal = Goal(self.target_epoch, self.targets.get(member.member_id, {}))
+            member = self._take_step(turn, member, goal, self.patterns, False, reported)
         self.renew(turn, member)
         has_moved = member.assigned is not before.assigned and not has_same(member, before)
         must_tell = beat.epoch == JOIN_EPOCH or beat.is_full or has_moved
@@ -259,12 +266,10 @@ class ConsumerGroup:
         elif is_told:
             self._unheard.add(member.member_id)
 
-    def _is_at_rest(self, turn: Turn, member: ConsumerMember) -> bool:
-        """Whether a heartbeat that says nothing new changes nothing: the way of almost all of them."""
+    def _is_shared_out(self, turn: Turn) -> bool:
+        """Whether the target stands as long as nobody says anything new: the way of almost all heartbeats."""
         return (
             self.epoch == self.target_epoch
-            and member.is_reconciled(self.target_epoch)
-            and member.member_id in self.members
             and not self.has_new_topics(turn)
             and not (self.patterns and self.is_due_for_patterns(turn))
         )
@@ -290,9 +295,10 @@ class ConsumerGroup:
         self._topics_epoch = self._resolved_epoch = -1
 
     def _check_room(self, turn: Turn, beat: Heartbeat) -> None:
+        if beat.member_id in self.members or beat.instance_id in self.static_ids:
+            return
         size_max = turn.settings.number("group.consumer.max.size")
-        is_known = beat.member_id in self.members or beat.instance_id in self.static_ids
-        if len(self.members) >= size_max and not is_known:
+        if len(self.members) >= size_max:
             raise Refused(
                 ErrorCode.group_max_size_reached,
                 f"The consumer group has reached its maximum capacity of {size_max} members.",
@@ -373,21 +379,25 @@ class ConsumerGroup:
         plan.maybe_raise_epoch()
         goal = plan.maybe_assign()
         if has_changed or not member.is_reconciled(goal.epoch):
-            ids = [turn.topics.id_of(name) for name in plan.topics_of(member)]
-            subscribed = frozenset(topic_id for topic_id in ids if topic_id is not None)
-            stepped = reconcile(
-                member,
-                goal,
-                subscribed,
-                has_changed,
-                reported,
-                self.owners,
-            )
-            if stepped != member:
-                self._write_current(turn, stepped)
-                self._time_revocation(turn, stepped)
-            member = stepped
+            return self._take_step(turn, member, goal, plan.patterns, has_changed, reported)
         return member
+
+    def _take_step(
+        self,
+        turn: Turn,
+        member: ConsumerMember,
+        goal: Goal,
+        patterns: Mapping[str, PatternValue],
+        has_changed: bool,
+        reported: Reported,
+    ) -> ConsumerMember:
+        ids = [turn.topics.id_of(name) for name in topics_of(member.value, patterns)]
+        subscribed = frozenset(topic_id for topic_id in ids if topic_id is not None)
+        stepped = reconcile(member, goal, subscribed, has_changed, reported, self.owners)
+        if stepped != member:
+            self._write_current(turn, stepped)
+            self._time_revocation(turn, stepped)
+        return stepped
 
     def waits_for_others(self, member: ConsumerMember) -> bool:
         """Whether what the member should have is still with others."""

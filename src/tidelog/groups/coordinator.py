@@ -19,12 +19,18 @@ from tidelog.base.limits import (
     PENDING_MEMBERS_MAX,
 )
 from tidelog.base.timers import Timers
-from tidelog.groups import consumer, conversion, records
+from tidelog.groups import conversion, records
 from tidelog.groups.assignors import ASSIGNORS
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Member, Sync, SyncAnswer
 from tidelog.groups.consumer import ConsumerGroup
-from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
+from tidelog.groups.heartbeat import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    Heartbeat,
+    HeartbeatAnswer,
+)
 from tidelog.groups.offsets import MINUTE_MS, Commit, Spot
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.roster import State
@@ -184,7 +190,7 @@ class GroupCoordinator(GroupState):
         try:
             self._check_heartbeat(turn, beat)
             group = self._consumer_group(turn, beat)
-            if beat.epoch in (consumer.LEAVE_EPOCH, consumer.STATIC_LEAVE_EPOCH):
+            if beat.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH):
                 answer = self._leave(turn, group, beat)
             else:
                 answer = self._beat(turn, group, beat)
@@ -206,7 +212,7 @@ class GroupCoordinator(GroupState):
 
     def _leave(self, turn: Turn, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatAnswer:
         member = group.leaving_member(beat)
-        if beat.epoch == consumer.STATIC_LEAVE_EPOCH:
+        if beat.epoch == STATIC_LEAVE_EPOCH:
             group.step_out(turn, member)
         else:
             self._fence(turn, group, [member.member_id])
@@ -237,7 +243,7 @@ class GroupCoordinator(GroupState):
         group = self.groups.get(beat.group_id)
         if isinstance(group, ConsumerGroup):
             return group
-        if beat.epoch != consumer.JOIN_EPOCH:
+        if beat.epoch != JOIN_EPOCH:
             reason = "not found" if group is None else "is not a consumer group"
             text = f"Group {beat.group_id} {reason}."
             raise Refused(ErrorCode.group_id_not_found, text)

@@ -66,7 +66,7 @@ def write_entry(kind: int, group_id: str, value: Any, name: str = "") -> Entry:
     else:
         key = records.group_key(kind, group_id)
     content = _FORMS[kind].write(value) if value is not None else None
-    return Entry(key, content, Fact(kind, group_id, name, -1, value))
+    return _new(Entry, (key, content, _new(Fact, (kind, group_id, name, -1, value))))
 
 
 def read_entry(entry: Entry) -> Fact | None:

@@ -13,6 +13,8 @@ from tidelog.groups.records import MemberValue, Owned
 from tidelog.groups.turn import Refused
 from tidelog.protocol.errors import ErrorCode
 
+JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
+
 
 class Heartbeat(NamedTuple):
     """A ConsumerGroupHeartbeat request; None where it says nothing new."""
@@ -48,6 +50,11 @@ class HeartbeatAnswer(NamedTuple):
 
 def updated(value: MemberValue, beat: Heartbeat) -> MemberValue:
     """What a member has said of itself so far, with what it says now; the same object if nothing is new."""
+    is_silent = beat.topics is None and beat.pattern is None and beat.rebalance_timeout_ms == -1
+    if is_silent and beat.assignor is None and beat.instance_id is None and beat.rack_id is None:
+        is_same = beat.client_id == value.client_id and beat.client_host == value.client_host
+        if is_same and value.classic is None:
+            return value
     new = MemberValue(
         beat.instance_id if beat.instance_id is not None else value.instance_id,
         beat.rack_id if beat.rack_id is not None else value.rack_id,
@@ -82,13 +89,37 @@ def _is_within(reported: Reported, assigned: Owned) -> bool:
     )
 
 
+def believed(beat: Heartbeat, member: ConsumerMember, is_unheard: bool) -> Reported:
+    """What a heartbeat reports, if what it leaves out has been given up. librdkafka says everything again,
+    and means what it last acknowledged, while it takes on what it has been told since: that it will have in a
+    moment. `is_unheard`: it has not acknowledged that. What it was given in an epoch that it does not know of
+    it has not been told either."""
+    if beat.reported is None or not beat.is_full or not is_unheard or beat.epoch == JOIN_EPOCH:
+        return beat.reported
+    for topic_id, owned in member.assigned.items():
+        has = frozenset(beat.reported.get(topic_id, ()))
+        if any(epoch <= beat.epoch and index not in has for index, epoch in owned.items()):
+            return None
+    return beat.reported
+
+
 def is_all_of(reported: Mapping[bytes, Collection[int]], assigned: Owned) -> bool:
-    return reported.keys() == assigned.keys() and all(
-        assigned[topic_id].keys() == set(indexes) for topic_id, indexes in reported.items()
-    )
+    if reported.keys() != assigned.keys():
+        return False
+    for topic_id, indexes in reported.items():
+        owned = assigned[topic_id]
+        # Most say them in the order in which they were told.
+        if tuple(owned) != indexes and owned.keys() != set(indexes):
+            return False
+    return True
 
 
 def has_same(member: ConsumerMember, other: ConsumerMember) -> bool:
     """Whether both are assigned the same partitions, since when so ever."""
     mine, others = member.assigned, other.assigned
-    return mine.keys() == others.keys() and all(mine[each].keys() == others[each].keys() for each in mine)
+    if mine.keys() != others.keys():
+        return False
+    for topic_id, owned in mine.items():
+        if owned is not others[topic_id] and owned.keys() != others[topic_id].keys():
+            return False
+    return True

@@ -102,7 +102,7 @@ class Plan:
         if self.epoch <= group.target_epoch or is_too_soon:
             return Goal(group.target_epoch, self.targets.get(member_id, {}))
         names = turn.settings.words("group.consumer.assignors")
-        assign = ASSIGNORS[group.assignor_of(self.members.values(), names[0])]
+        assign = ASSIGNORS[assignor_of(self.members.values(), names[0])]
         counts: dict[bytes, int] = {}
         subscribers = {each.member_id: self._subscriber(each, counts) for each in self.members.values()}
         targets = assign(subscribers, counts)
@@ -122,6 +122,15 @@ class Plan:
                 counts[topic_id] = topics.partition_count(name)
                 ids.append(topic_id)
         return Subscriber(tuple(ids), member.value.instance_id, self.targets.get(member.member_id, {}))
+
+
+def assignor_of(members: Iterable[ConsumerMember], default: str) -> str:
+    """The one that most members ask for."""
+    votes: dict[str, int] = {}
+    for member in members:
+        if member.value.assignor is not None:
+            votes[member.value.assignor] = votes.get(member.value.assignor, 0) + 1
+    return max(votes, key=lambda name: votes[name]) if votes else default
 
 
 def topics_of(value: MemberValue, patterns: Mapping[str, PatternValue]) -> Iterable[str]:

@@ -124,17 +124,18 @@ def _step(
         wanted = frozenset(goal.target.get(topic_id, ())) if topic_id in subscribed else frozenset()
         owned = member.assigned.get(topic_id, {})
         kept = owned
-        if given_up := owned.keys() - wanted:
-            left = dict(owned)
-            revoking[topic_id] = {index: left.pop(index) for index in owned if index in given_up}
-            kept = left
+        surplus = owned.keys() - wanted
+        if surplus:
+            kept = left = dict(owned)
+            revoking[topic_id] = {index: left.pop(index) for index in sorted(surplus)}
         missing = wanted.difference(kept) if len(kept) < len(wanted) else frozenset()
-        # What it has itself to give up is no other's: it may keep it after all.
-        others, own = owners.get(topic_id, {}), member.revoking.get(topic_id, {})
-        free = sorted(index for index in missing if index not in others or index in own)
-        is_waiting = is_waiting or len(free) < len(missing)
-        if free:
-            added[topic_id] = free
+        if missing:
+            # What it has itself to give up is no other's: it may keep it after all.
+            own = missing.intersection(member.revoking.get(topic_id, ()))
+            free = missing.difference(owners.get(topic_id, ())) | own
+            is_waiting = is_waiting or len(free) < len(missing)
+            if free:
+                added[topic_id] = sorted(free)
         if kept:
             assigned[topic_id] = kept
     if revoking and _owns(reported, revoking):

@@ -67,7 +67,9 @@ class GroupState:
             if value is None:
                 return
             group = self.groups[fact.group_id] = ConsumerGroup(fact.group_id)
-        if fact.kind == records.CONSUMER and value is None:
+        if fact.kind == records.CURRENT:
+            group.replay_current(fact.name, value)
+        elif fact.kind == records.CONSUMER and value is None:
             self._forget(fact.group_id)
         elif fact.kind == records.CONSUMER:
             group.replay_group(value)
@@ -77,8 +79,6 @@ class GroupState:
             group.replay_member(fact.name, value)
         elif fact.kind == records.TARGET_MEMBER:
             group.replay_target_member(fact.name, value)
-        elif fact.kind == records.CURRENT:
-            group.replay_current(fact.name, value)
         elif fact.kind == records.PATTERN:
             group.replay_pattern(fact.name, value)
 

@@ -15,6 +15,7 @@ from tidelog.cluster.image import NOBODY
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
 from tidelog.groups.coordinator import GroupCoordinator
+from tidelog.groups.plan import assignor_of
 from tidelog.groups.reconcile import ConsumerMember
 from tidelog.groups.roster import State
 from tidelog.groups.state import Group
@@ -315,7 +316,7 @@ def _described_consumer(broker: Broker, request: Request, group: ConsumerGroup, 
         group_state=group.state.value,
         group_epoch=group.epoch,
         assignment_epoch=group.target_epoch,
-        assignor_name=group.assignor_of(group.members.values(), default),
+        assignor_name=assignor_of(group.members.values(), default),
         members=tuple(_described_member(broker, request, group, each) for each in group.members.values()),
         authorized_operations=operations,
     )

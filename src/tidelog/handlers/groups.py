@@ -11,8 +11,7 @@ from typing import Any
 from tidelog.broker.broker import Broker
 from tidelog.broker.coordinators import Awaited, Command
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Sync, SyncAnswer
-from tidelog.groups.consumer import JOIN_EPOCH, STATIC_LEAVE_EPOCH
-from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
+from tidelog.groups.heartbeat import JOIN_EPOCH, STATIC_LEAVE_EPOCH, Heartbeat, HeartbeatAnswer
 from tidelog.handlers.request import NO_THROTTLE, Request, Result
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.group_heartbeat import decode_group_heartbeat, encode_group_heartbeat
