@@ -90,6 +90,35 @@ def test_a_broker_that_became_the_controller_meanwhile_answers_too(harness: Harn
     assert harness.answers() == []
 
 
+def test_a_broker_that_becomes_the_controller_carries_out_what_waits_for_one(harness: Harness) -> None:
+    ask_for_topic(harness, FORWARD_WAIT_MS)
+    harness.send(DELETE_TOPICS, 5, topic_names=("old",), timeout=seconds(30))
+    harness.advance(TICK_MS)
+    assert harness.answers() == []
+    become_controller(harness)
+    harness.store.put(CONTROLLER_EPOCH, encode_fields(epoch=1))
+    harness.release_store()
+    harness.advance(TICK_MS)
+    asked = (CREATE_TOPICS, 7), (DELETE_TOPICS, 5)
+    created, deleted = (
+        decode_answer(*api, frame, int.from_bytes(frame[4:8], "big"))
+        for api, frame in zip(asked, harness.answers(), strict=True)
+    )
+    assert [topic.error_code for topic in created.topics] == [ErrorCode.none], created
+    assert [topic.error_code for topic in deleted.responses] == [ErrorCode.none]
+    assert "new" in harness.broker.image.topics and "old" not in harness.broker.image.topics
+
+
+def test_what_a_client_that_is_gone_had_asked_for_is_not_carried_out(harness: Harness) -> None:
+    ask_for_topic(harness, FORWARD_WAIT_MS)
+    harness.broker.waiting.drop(harness.connection)
+    become_controller(harness)
+    harness.store.put(CONTROLLER_EPOCH, encode_fields(epoch=1))
+    harness.release_store()
+    harness.advance(TICK_MS)
+    assert "new" not in harness.broker.image.topics
+
+
 def test_a_deletion_is_answered_as_well(harness: Harness) -> None:
     harness.send(DELETE_TOPICS, 5, topic_names=("old",), timeout=seconds(1))
     _, answer = answer_after(harness, DELETE_TOPICS, 5)

@@ -4,13 +4,14 @@ A request goes as it came, under a number of this broker's; the answer goes back
 broker that needs a topic itself (for a client that named one, or for groups) asks the controller in the same
 way.
 
-**Invariant:** a request is forwarded once; without an answer its client is told to try again.
+**Invariant:** a request is forwarded once, or served here if this broker has become the controller by then;
+without an answer its client is told to try again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.broker.peers import FORWARD, PeerClose, PeerSend
 from tidelog.broker.waiting import Parked
@@ -24,6 +25,15 @@ FORWARD_WAIT_MS = 30_000
 CONTROLLER_WAIT_MS = 1_000  # for the controller itself to say that a client's time is over
 _NUMBER_MAX = 2**31 - 1
 OnAnswer = Callable[[memoryview | None], None]
+
+
+class Unsent(NamedTuple):
+    """What waits for a controller."""
+
+    frame: bytes
+    on_answer: OnAnswer
+    serve: Callable[[], None]  # for when this broker becomes the controller itself
+    due_ms: int
 
 
 class Forwarded(Parked):
@@ -44,20 +54,30 @@ class Forwarding:
         self._broker = broker
         self._number = 0
         self._sent: dict[tuple[int, int], tuple[OnAnswer, int]] = {}  # by node and number, with its deadline
-        self._unsent: list[tuple[bytes, OnAnswer, int]] = []  # until there is a controller, or that time
+        self._unsent: list[Unsent] = []
         self._topic_waiters: dict[str, list[tuple[Callable[[], None], int]]] = {}
 
     def forward(
         self,
         frame: memoryview,
         correlation_id: int,
-        refuse: Callable[[], Answer | None],
+        handle: Callable[[], Answer | Parked | None],
         timeout_ms: int | None = None,
     ) -> Forwarded:
-        """Hand a client's frame on to the controller, and wait for as long as the client does, if it says."""
+        """Hand a client's frame on to the controller, and wait for as long as the client does, if it says. To
+        `handle` it is to answer it here."""
         broker, wait_ms = self._broker, FORWARD_WAIT_MS
         if timeout_ms is not None:
             wait_ms = min(timeout_ms + CONTROLLER_WAIT_MS, FORWARD_WAIT_MS)
+
+        def refuse() -> Answer | None:
+            answered = handle()
+            if not isinstance(answered, Parked):
+                return answered
+            if not answered.is_gone:  # this broker has become the controller, and the store has it now
+                answered.is_gone, answered.early = True, answered.finish_late()
+            return answered.early
+
         parked = Forwarded(broker.uptime_ms + wait_ms, refuse)
 
         def on_answer(answer: memoryview | None) -> None:
@@ -68,22 +88,39 @@ class Forwarding:
             head = len(answer).to_bytes(4, "big") + correlation_id.to_bytes(4, "big")
             broker.waiting.finish(parked, head + bytes(answer[4:]))
 
-        self.send(bytes(frame), on_answer, wait_ms)
+        def serve() -> None:
+            if parked.is_gone:
+                return
+            answered = handle()
+            if not isinstance(answered, Parked):
+                broker.waiting.finish(parked, answered)
+            elif answered.is_gone:
+                broker.waiting.finish(parked, answered.early)
+            else:
+                broker.waiting.replace(parked, answered)
+
+        self.send(bytes(frame), on_answer, serve, wait_ms)
         return parked
 
-    def send(self, frame: bytes, on_answer: OnAnswer, wait_ms: int = FORWARD_WAIT_MS) -> None:
+    def send(
+        self, frame: bytes, on_answer: OnAnswer, serve: Callable[[], None], wait_ms: int = FORWARD_WAIT_MS
+    ) -> None:
         """Send a frame (without its size) to the controller, now or when there is one."""
-        self._unsent.append((frame, on_answer, self._broker.uptime_ms + wait_ms))
+        self._unsent.append(Unsent(frame, on_answer, serve, self._broker.uptime_ms + wait_ms))
         self._send()
 
     def _send(self) -> None:
         broker = self._broker
+        if broker.control.is_controller:
+            while self._unsent:
+                self._unsent.pop(0).serve()
+            return
         node_id = broker.image.controller_id
         address = broker.image.brokers.get(node_id)
         if node_id in (NOBODY, broker.node_id) or address is None:
             return
         unsent, self._unsent = self._unsent, []
-        for frame, on_answer, _ in unsent:
+        for frame, on_answer, _, _ in unsent:
             self._number = self._number % _NUMBER_MAX + 1
             self._sent[node_id, self._number] = (on_answer, broker.uptime_ms + FORWARD_WAIT_MS)
             numbered = bytearray(len(frame).to_bytes(4, "big") + frame)
@@ -103,10 +140,10 @@ class Forwarding:
     def tick(self) -> None:
         self._send()
         now_ms = self._broker.uptime_ms
-        late = [each for each in self._unsent if each[2] <= now_ms]
-        self._unsent = [each for each in self._unsent if each[2] > now_ms]
-        for _, on_answer, _ in late:
-            on_answer(None)
+        late = [each for each in self._unsent if each.due_ms <= now_ms]
+        self._unsent = [each for each in self._unsent if each.due_ms > now_ms]
+        for each in late:
+            each.on_answer(None)
         for node_id in {
             node_id: None for (node_id, _), (_, due_ms) in self._sent.items() if due_ms <= now_ms
         }:

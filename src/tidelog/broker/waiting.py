@@ -91,15 +91,28 @@ class WaitingRoom:
             or self.watched_count >= PARKED_PARTITIONS_MAX
         ):
             return False
-        parked.connection = connection
         connection.hold(parked)
+        self._admit(parked, connection)
+        return True
+
+    def replace(self, parked: Parked, other: Parked) -> None:
+        """Have another request answered in the place of one that waits."""
+        connection = parked.connection
+        assert connection is not None
+        self._forget(parked)
+        connection.slots[connection.slots.index(parked)] = other
+        other.api_key, other.parked_ms = parked.api_key, parked.parked_ms
+        other.deadline_ms = min(other.deadline_ms, parked.deadline_ms)
+        self._admit(other, connection)
+
+    def _admit(self, parked: Parked, connection: Connection) -> None:
+        parked.connection = connection
         self.count += 1
         self._standing.append(parked)
         if parked.partitions:
             self.watched_count += len(parked.partitions)
             for partition in parked.partitions:
                 self.watch(partition, parked)
-        return True
 
     def _seat(self) -> None:
         standing, self._standing = self._standing, []

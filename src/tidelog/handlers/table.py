@@ -72,7 +72,7 @@ from tidelog.handlers.telemetry import handle_get_telemetry_subscriptions, handl
 from tidelog.handlers.topics import handle_create_topics, handle_delete_topics
 from tidelog.handlers.transactions import handle_init_producer_id
 from tidelog.protocol import wire
-from tidelog.protocol.connection import Answer, Connection
+from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 
 _HEADER = Struct(">hhih")
@@ -238,17 +238,11 @@ def _forward(broker: Broker, api: Api, request: Request) -> Result:
         request.connection, api.key, request.version, request.correlation_id, frame, request.position
     )
 
-    def refuse() -> Answer | None:
-        answered = api.handler(broker, kept)
-        if not isinstance(answered, Parked):
-            return answered
-        if not answered.is_gone:  # this broker has become the controller, and the store has it now
-            answered.is_gone, answered.early = True, answered.finish_late()
-        return answered.early
-
     timeout = getattr(kept.decode(), "timeout", None)
     wait_ms = None if timeout is None else deadline_of(broker, timeout) - broker.uptime_ms
-    return broker.forwarding.forward(frame, request.correlation_id, refuse, wait_ms)
+    return broker.forwarding.forward(
+        frame, request.correlation_id, lambda: api.handler(broker, kept), wait_ms
+    )
 
 
 def _read_header(frame: memoryview) -> tuple[int, int, int, int]:
