@@ -446,6 +446,38 @@ def test_an_offset_that_no_index_could_hold_cuts_its_batch(tmp_path: Path, base_
     log.close(clean=True)
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("left", [0, 1, 3])
+def test_segments_behind_one_whose_end_never_reached_the_disk_are_dropped(
+    tmp_path: Path, left: int, policy: str
+) -> None:
+    """Whole batches are missing, so that nothing looks torn."""
+    crashed(tmp_path)
+    second = tmp_path / name(15, ".log")
+    size = len(make_batch(2, producer_id=7, sequence=0))
+    second.write_bytes(second.read_bytes()[: left * size])
+    log, report = reopen(tmp_path, 15, 0, False, cleanup_policy=policy, **SETTINGS)
+    assert (log.end_offset, log.bases) == (15 + 2 * left, [0, 15])
+    assert len(report.problems) == 2, report.problems
+
+
+@pytest.mark.parametrize("left", [0, 1, 3])
+@pytest.mark.parametrize("was_stopped", [True, False])
+def test_what_compaction_took_between_segments_is_not_missed(
+    tmp_path: Path, was_stopped: bool, left: int
+) -> None:
+    """After a clean stop anything may be gone; after a crash it is known by a gap within a segment."""
+    crashed(tmp_path)
+    second, third = tmp_path / name(15, ".log"), tmp_path / name(30, ".log")
+    size = len(make_batch(2, producer_id=7, sequence=0))
+    second.write_bytes(second.read_bytes()[: left * size])
+    if not was_stopped:
+        third.write_bytes(third.read_bytes()[size:])
+    log, report = reopen(tmp_path, 0, 0, was_stopped, cleanup_policy="compact", **SETTINGS)
+    assert (log.end_offset, log.bases) == (59, [0, 15, 30, 45])
+    assert report.cut_bytes == 0
+
+
 def test_what_is_written_behind_a_gap_that_a_cut_laid_open_is_kept_by_the_next_recovery(
     tmp_path: Path,
 ) -> None:

@@ -88,7 +88,7 @@ class _PartitionCheck:
             self._findings.gaps += 1
             return
         problem = f"offsets {walk.end_offset} to {base_offset - 1} before it are missing"
-        fate = "dropped, with all later segments, unless the topic is compacted"
+        fate = "dropped, with all later segments, unless compaction took them"
         self._note(file_name(base_offset, LOG_SUFFIX), problem, fate)
 
     def _offsets_of(self, suffix: str) -> list[int]:

@@ -89,6 +89,7 @@ class _Opening:
         self._now_ms = now_ms
         self._recovery_point = recovery_point
         self.is_clean = is_clean
+        self._was_stopped = is_clean  # whatever is found then
         self._is_cached = is_cached
         self._sizes: dict[str, int] = {}
         self._replay_from = 0
@@ -215,7 +216,7 @@ class _Opening:
         log = self.log
         for place in range(first, len(log.segments)):
             segment = log.segments[place]
-            if segment.base_offset < log.end_offset or (place > first and self._is_gap(segment)):
+            if segment.base_offset < log.end_offset or (place > first and self._is_gap(place)):
                 self._drop_from(place, f"segment {segment.base_offset} does not follow {log.end_offset}")
                 return
             log.end_offset = segment.base_offset
@@ -226,14 +227,17 @@ class _Opening:
                 segment.seal()
                 log.write_snapshot()
 
-    def _is_gap(self, segment: Segment) -> bool:
-        """Whether records are missing before this segment that neither retention nor compaction took:
-        their file never reached the disk, so what follows is not the log that was written."""
-        return (
-            segment.base_offset > self.log.end_offset >= self._recovery_point
-            and self._is_dense
-            and not self.log.settings.is_compacted
-        )
+    def _is_gap(self, place: int) -> bool:
+        """Whether records are missing before a segment that neither retention nor compaction took: their file
+        never reached the disk, or its end did not, so what follows is not the log that was written.
+        Compaction is known by the gaps that it leaves within segments, and whoever was stopped lost nothing:
+        a log that Kafka has compacted may come to us."""
+        log = self.log
+        if not (log.bases[place] > log.end_offset >= self._recovery_point and self._is_dense):
+            return False
+        if not log.settings.is_compacted:
+            return True
+        return not self._was_stopped and all(_is_dense(segment) for segment in log.segments[place:])
 
     def _scan_segment(self, place: int, segment: Segment) -> bool:
         """Read one segment whole; False if its end had to be cut off."""
@@ -281,3 +285,14 @@ class _Opening:
         for segment in self.log.segments[place:]:
             self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)} dropped: {why}")
             self.report.cut_bytes += segment.size
+
+
+def _is_dense(segment: Segment) -> bool:
+    """Whether no record is missing within a segment, as far as its headers tell."""
+    expected = segment.base_offset
+    for batch in walk_headers(segment.file, 0, segment.size):
+        header = batch.header
+        if header.base_offset != expected or header.record_count != header.last_offset_delta + 1:
+            return False
+        expected = header.last_offset + 1
+    return True
