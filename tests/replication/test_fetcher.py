@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,10 +44,16 @@ class Session:
         return decode_fetch(self.frame, BODY, FETCH_VERSION)
 
     def answer(self, *parts: FetchedPartition, error: int = 0, session_id: int = 9) -> list[Received]:
+        return list(self.answer_slowly(*parts, error=error, session_id=session_id))
+
+    def answer_slowly(
+        self, *parts: FetchedPartition, error: int = 0, session_id: int = 9
+    ) -> Iterator[Received]:
+        """One partition after the other, as they are asked for."""
         number = int.from_bytes(self.frame[8:12], "big")
         pieces = encode_fetch(FETCH_VERSION, number, 0, error, session_id, [(bytes(16), list(parts))])
         data = b"".join(bytes(piece) for piece in pieces)  # type: ignore[arg-type]
-        return list(self.fetcher.on_answer(memoryview(data)[4:], self.now_ms))
+        return self.fetcher.on_answer(memoryview(data)[4:], self.now_ms)
 
 
 def asked(request: FetchRequest | None) -> list[int]:
@@ -91,6 +98,14 @@ def test_a_partition_that_waits_is_forgotten_until_its_time(session: Session) ->
     session.answer()
     session.fetcher.release(session.partitions[2])
     assert asked(session.ask()) == [2]
+
+
+def test_what_becomes_of_one_partition_may_have_others_of_the_same_answer_dropped(session: Session) -> None:
+    session.ask()
+    answers = session.answer_slowly(*(FetchedPartition(index, high_watermark=0) for index in range(3)))
+    assert next(answers).partition is session.partitions[0]
+    session.fetcher.remove(session.partitions[1])  # by the disk that both were on, and that has failed
+    assert [received.partition for received in answers] == [session.partitions[2]]
 
 
 def test_an_answer_is_for_what_was_asked_and_for_nothing_else(session: Session) -> None:

@@ -218,9 +218,22 @@ def decode_fetch_response(data: Buffer, position: int, version: int) -> FetchRes
 
 def _decode_one_partition(data: Buffer, position: int) -> FetchResponse | None:
     """A response about one partition, without aborted transactions and tags; None if it is another."""
-    fields = _ONE_RECEIVED.unpack_from(data, position)
-    throttle_time_ms, error_code, session_id, topic_count, topic_id, partition_count, *row = fields
-    if topic_count != ONE or partition_count != ONE or row[5] > 1:
+    (
+        throttle_time_ms,
+        error_code,
+        session_id,
+        topic_count,
+        topic_id,
+        partition_count,
+        index,
+        partition_error_code,
+        high_watermark,
+        last_stable_offset,
+        log_start_offset,
+        aborted_count,
+        preferred_read_replica,
+    ) = _ONE_RECEIVED.unpack_from(data, position)
+    if topic_count != ONE or partition_count != ONE or aborted_count > 1:
         return None
     try:
         size, start = wire.read_unsigned_varint(data, position + _ONE_RECEIVED.size, "records")
@@ -229,9 +242,9 @@ def _decode_one_partition(data: Buffer, position: int) -> FetchResponse | None:
     end = start + max(size - 1, 0)
     if data[end:] != NO_TAGS_THRICE:
         return None
-    partition = ReceivedPartition(*row[:4])
-    partition.log_start_offset, partition.preferred_read_replica = row[4], row[6]
-    partition.aborted = [] if row[5] else None
+    partition = ReceivedPartition(index, partition_error_code, high_watermark, last_stable_offset)
+    partition.log_start_offset, partition.preferred_read_replica = log_start_offset, preferred_read_replica
+    partition.aborted = [] if aborted_count else None
     partition.start, partition.end = start, end
     return FetchResponse(throttle_time_ms, error_code, session_id, [(topic_id, [partition])], [])
 

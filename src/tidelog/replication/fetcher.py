@@ -44,7 +44,6 @@ class FetchLimits(NamedTuple):
 
 class Received(NamedTuple):
     partition: Partition
-    asked: FetchPartition
     answer: ReceivedPartition
     records: memoryview
 
@@ -53,7 +52,6 @@ class Fetcher:
     """The session with one leader, over one connection."""
 
     def __init__(self, node_id: int, broker_epoch: int, limits: FetchLimits) -> None:
-        self._node_id = node_id
         self.broker_epoch = broker_epoch
         self.limits = limits
         self._partitions: dict[tuple[bytes, int], Partition] = {}
@@ -63,6 +61,7 @@ class Fetcher:
         self._changed: dict[tuple[bytes, int], None] = {}  # what may differ from that
         self._session_id = 0
         self._session_epoch = 0
+        self._request = FetchRequest(node_id, limits.wait_ms, limits.min_bytes, limits.max_bytes, 0)  # last
         self._correlation_id = 0
         self.is_under_way = False
         self._sent_ms = 0
@@ -128,22 +127,20 @@ class Fetcher:
         wanted, forgotten = self._difference()
         if not self._told and not wanted:
             return None
-        limits = self.limits
-        wait_ms = limits.wait_ms
+        request, wait_ms = self._request, self.limits.wait_ms
         if self._waiting and any(due < 0 for due in self._waiting.values()):
             wait_ms = min(wait_ms, FLUSHING_WAIT_MS)  # what is being flushed is wanted very soon
-        request = FetchRequest(self._node_id, wait_ms, limits.min_bytes, limits.max_bytes, 0)
+        request.max_wait_ms, request.replica_epoch = wait_ms, self.broker_epoch
         request.session_id, request.session_epoch = self._session_id, self._session_epoch
-        request.replica_epoch = self.broker_epoch
+        request.topics = []
         for (topic_id, _), asked in wanted.items():
             if request.topics and request.topics[-1][0] == topic_id:
                 request.topics[-1][1].append(asked)
             else:
                 request.topics.append((topic_id, [asked]))
-        if forgotten:
-            request.forgotten = [(topic_id, [index]) for topic_id, index in forgotten]
-            for key in forgotten:
-                del self._told[key]
+        request.forgotten = [(topic_id, [index]) for topic_id, index in forgotten]
+        for key in forgotten:
+            del self._told[key]
         self._told.update(wanted)
         self._changed = {}
         self.is_under_way = True
@@ -185,7 +182,8 @@ class Fetcher:
     # Answers.
 
     def on_answer(self, frame: memoryview, now_ms: int) -> Iterator[Received]:
-        """What came for each partition, in turn. An answer to another request is left."""
+        """What came for each partition, in turn: what is done with one may have others dropped, as a disk
+        that fails does. An answer to another request is left."""
         if int.from_bytes(frame[:4], "big") != self._correlation_id or not self.is_under_way:
             return
         self.is_under_way = False
@@ -210,8 +208,8 @@ class Fetcher:
             for answer in answers:
                 key = (topic_id if isinstance(topic_id, bytes) else b"", answer.index)
                 partition, asked = self._partitions.get(key), told.get(key)
-                if partition is not None and asked is not None and self._ask(partition) == asked:
-                    yield Received(partition, asked, answer, frame[answer.start : answer.end])
+                if partition is not None and asked is not None and _is_as_asked(partition, asked):
+                    yield Received(partition, answer, frame[answer.start : answer.end])
 
     def restart(self, retry_ms: int) -> None:
         """Begin with a new session, not before that time: the old one is lost, or its connection is."""
@@ -220,6 +218,17 @@ class Fetcher:
         self._told = {}
         self._changed = dict.fromkeys(self._partitions)
         self._retry_ms = retry_ms
+
+
+def _is_as_asked(partition: Partition, asked: FetchPartition) -> bool:
+    """Whether its log has stayed as it was when more was asked for."""
+    log = partition.log
+    return (
+        asked.fetch_offset == log.end_offset
+        and asked.current_leader_epoch == partition.leader_epoch
+        and asked.last_fetched_epoch == log.epochs.latest
+        and asked.log_start_offset == log.start_offset
+    )
 
 
 def _key(partition: Partition) -> tuple[bytes, int]:

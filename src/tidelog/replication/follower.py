@@ -25,6 +25,9 @@ class Take(NamedTuple):
     """Append the records, if any."""
 
 
+TAKE = Take()
+
+
 class Cut(NamedTuple):
     offset: int
 
@@ -48,7 +51,7 @@ def next_step(log: Log, received: ReceivedPartition) -> Step:
         return Wait(received.error_code)
     if received.diverging_epoch is not None:
         return Cut(_common_end(log, *received.diverging_epoch))
-    return Take()
+    return TAKE
 
 
 def _common_end(log: Log, epoch: int, end_offset: int) -> int:
