@@ -13,9 +13,13 @@ from tidelog.protocol.records import Record, read_records
 
 
 def write(bootstrap: str, partition: TopicPartition, values: Iterable[bytes], **settings: object) -> None:
-    """Each value at the end of the partition, in batches of a few records."""
+    """Each value at the end of the partition, in batches of a few records.
+
+    Idempotent for the order alone: a batch that a leader refuses in its first moment comes after the next.
+    """
     names = {name.replace("_", "."): value for name, value in settings.items()}
-    producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 7, "linger.ms": 5} | names)
+    kept_in_order = {"enable.idempotence": True, "batch.num.messages": 7, "linger.ms": 5}
+    producer = Producer({"bootstrap.servers": bootstrap} | kept_in_order | names)
     for number, value in enumerate(values):
         producer.produce(partition.topic, value, partition=partition.partition, timestamp=1_000 + number)
         producer.poll(0)

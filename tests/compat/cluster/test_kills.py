@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from time import monotonic_ns
 
 import pytest
 
@@ -111,21 +112,19 @@ def test_members_of_groups_notice_nothing_of_a_broker_s_death_but_a_retry(
             stack.enter_context(Group(cluster.bootstrap_servers, f"g-{spec}", ("trickle",), tmp_path))
             for spec in ALL
         ]
-        # One after the other: who is given less before it has taken on what it was given first may have both
-        # for a moment, together with another (librdkafka, with both protocols); this is about brokers.
-        members = {group.name: [group.join(spec)] for group, spec in zip(groups, ALL, strict=True)}
-        for group in groups:
-            group.until_shared(members[group.name], partitions)
-        for group, spec in zip(groups, ALL, strict=True):
-            members[group.name].append(group.join(spec))
+        members = {
+            group.name: [group.join(spec) for _ in range(2)] for group, spec in zip(groups, ALL, strict=True)
+        }
         load.resume()
         for group in groups:
             group.until_shared(members[group.name], partitions)
         shared = {group.name: len(_changes(group.events)) for group in groups}
+        kills: list[tuple[int, int]] = []
         for choose in _victims(cluster, groups):
+            kills.append((monotonic_ns(), choose()))
             replace_broker(
                 cluster,
-                choose(),
+                kills[-1][1],
                 load,
                 end=cluster.kill,
                 before=300,
@@ -138,7 +137,8 @@ def test_members_of_groups_notice_nothing_of_a_broker_s_death_but_a_retry(
             assert twice(group.events) == [], group.name
             assert out_of_order(group.events) == [], group.name
             assert faults(group.events) == [], group.name
-            assert len(_changes(group.events)) == shared[group.name], f"{group.name} was rebalanced"
+            changes = _changes(group.events)[shared[group.name] :]
+            assert changes == [], f"{group.name} was rebalanced: {_told(changes, kills)}"
     assert check_topic(cluster.bootstrap_servers, load).is_clean
     assert watcher.brokers() == {1, 2, 3}
 
@@ -154,6 +154,14 @@ def _victims(cluster: Cluster, groups: Sequence[Group]) -> Iterator[Callable[[],
 
 def _changes(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event.kind in ("assigned", "revoked", "lost", "failed")]
+
+
+def _told(changes: Sequence[Event], kills: Sequence[tuple[int, int]]) -> str:
+    """What became of members, and when brokers were killed, in seconds since the first of those."""
+    first_ns = kills[0][0]
+    rows = [(each.at_ns, f"{each.kind} {each.member} in {each.generation} {each.said}") for each in changes]
+    rows += [(at_ns, f"kill of {broker}") for at_ns, broker in kills]
+    return "; ".join(f"{(at_ns - first_ns) / 1e9:.1f} {what}" for at_ns, what in sorted(rows))
 
 
 def out_of_order(events: Sequence[Event]) -> list[str]:
