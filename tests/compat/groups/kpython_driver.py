@@ -22,6 +22,7 @@ ASSIGNORS = {
     "roundrobin": [RoundRobinPartitionAssignor],
     "cooperative-sticky": [CooperativeStickyAssignor],
 }
+SEE_MS = 10_000
 UNKNOWN_TO_THE_CLIENT = -1
 """The client keeps to itself which code the broker refused a commit with."""
 
@@ -36,9 +37,16 @@ class KafkaPythonMember:
         if self._spec.pattern:
             self._consumer.subscribe(pattern=self._spec.pattern, listener=listener)
         else:
-            for topic in self._spec.topics:
-                self._consumer.partitions_for_topic(topic)  # or it joins once for nothing
             self._consumer.subscribe(topics=list(self._spec.topics), listener=listener)
+            self._see_topics()
+
+    def _see_topics(self) -> None:
+        """Have the client's coordinator look at the topics before it joins. A leader that shares them out
+        before that takes its first look for a change, and joins again."""
+        coordinator = self._consumer._coordinator
+        while not all(coordinator._metadata_snapshot.get(topic) for topic in self._spec.topics):
+            seen = coordinator._cluster.request_update()
+            coordinator._net.run(coordinator._manager.wait_for, seen, SEE_MS)
 
     def identity(self) -> tuple[str, int]:
         metadata = self._consumer.group_metadata()
