@@ -1,5 +1,8 @@
 # Every target works from a fresh clone with nothing but Python 3.11+ and make.
-PYTHON ?= python3
+# The system's own Python before another one on the PATH: distributions build theirs by profile and with link-time
+# optimization, pyenv does neither unless it is told to. A broker on such a build needs a third more CPU.
+PYTHON ?= $(shell for each in /usr/bin/python3 python3; do \
+	"$$each" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; done; echo "$$each")
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
