@@ -41,6 +41,7 @@ from pyspark.sql.types import StructType
 
 from tests.spark.programs import PROGRAM_SECONDS_MAX, awaited
 from tidelog.spark.options import ReadOptions, WriteOptions
+from tidelog.spark.session import register_source
 from tidelog.spark.source import LogStreamReader, TidelogSource
 from tidelog.spark.writing import StreamWriter
 
@@ -148,7 +149,7 @@ class Driver:
         from tidelog.spark import session
 
         spark = session("driver", master="local[2]", config=SETTINGS)
-        spark.dataSource.register(StoppingSource)
+        register_source(spark, StoppingSource)
         frame = self._read(spark)
         topic = frame.select("key", "value").writeStream.format("tidelog").option("topic", self.target)
         # A small batch is full and under way before the task has all its rows.

@@ -12,7 +12,9 @@ from tests.compat.client import Sent
 from tests.compat.confluent.driver import Confluent
 from tests.soak import is_soak
 from tests.spark.programs import run_python
+from tests.spark.queries import run_available, stream
 from tidelog.spark import register
+from tidelog.spark.session import STREAM_VARIABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,6 +78,20 @@ def test_registering_is_enough_for_a_session_of_ones_own(
     rows = reader.option("subscribe", topic).load().collect()
     assert [bytes(row.value) for row in rows] == [b"one", b"two"]
     assert own.conf.get(PUSH_DOWN) == "false", "what somebody set stays"
+
+
+def test_a_stream_adds_no_variable_to_the_map_that_it_shares_with_others(
+    spark: SparkSession, bootstrap: str, topic: str, client: Confluent, tmp_path: Path
+) -> None:
+    """Nothing guards that map: of two streams that began at once no task could be read any more."""
+    own = spark.newSession()
+    register(own)
+    client.produce(topic, [Sent(b"one")])
+    source = own._jsparkSession.sessionState().dataSourceManager().lookupDataSource("tidelog").dataSourceCls()
+    names = set(source.envVars())
+    run_available(stream(own, "tidelog", bootstrap, subscribe=topic), tmp_path)
+    assert set(source.envVars()) == names
+    assert not set(STREAM_VARIABLES) & set(spark.sparkContext.environment), "those of others stay as they are"
 
 
 def test_an_installed_tidelog_is_found_by_its_name(

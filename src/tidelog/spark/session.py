@@ -29,6 +29,7 @@ from tidelog.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource
 
 LOG_SETTINGS = Path(__file__).resolve().with_name("log4j2.properties")
 LOOPBACK = "127.0.0.1"
@@ -52,6 +53,15 @@ SETTINGS = PUSH_DOWN | {
     "spark.log.level": "ERROR",
     CONSOLE_PROGRESS: "false",
 }
+# Spark puts these into the environment of a registered source when one of its streams begins. All streams
+# share that map, and nothing guards it: two that began at once damaged it, and no task of either could be
+# read any more. What is there from the start is only replaced.
+STREAM_VARIABLES = (
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
+    "SPARK_LOCAL_DIRS",
+    "SPARK_PYTHON_RUNTIME",
+)
 LOCAL_SETTINGS = {
     # The default forks some twenty processes for each micro-batch: 40 ms on a local disk.
     "spark.sql.streaming.checkpointFileManagerClass": (
@@ -97,7 +107,18 @@ def register(spark: SparkSession) -> None:
 
     for name, value in without(PUSH_DOWN, spark.conf.getAll).items():
         spark.conf.set(name, value)
-    spark.dataSource.register(TidelogSource)
+    register_source(spark, TidelogSource)
+
+
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
+    environment = spark.sparkContext.environment
+    added = without(dict.fromkeys(STREAM_VARIABLES, ""), environment)
+    environment.update(added)
+    try:
+        spark.dataSource.register(source)
+    finally:
+        for name in added:
+            del environment[name]
 
 
 def default_settings(*, is_local: bool) -> dict[str, str]:
