@@ -51,8 +51,9 @@ METHOD = (
     f"cluster, produce: one connection to each leader, {IN_FLIGHT} Produce requests of one batch (up to"
     f" 1,000,000 B) in flight on each, acks=all; medians of {MEASURED_PER_TURN} in each turn, after one that"
     " does not count; each writes the same number of bytes to a topic of its own, whose files are gone before"
-    " the next one: a virtual machine may have to get memory that it has not used for a moment from its host,"
-    " and writing to that costs ten times as much, of every broker; the bound is the same client against"
+    " the next one, and as much memory as that takes is used and let go of just before: a virtual machine may"
+    " have to get memory that it has not used for a moment from its host, and writing to that costs ten times"
+    " as much, of every broker; the bound is the same client against"
     " processes that answer canned bytes; CPU is that of all processes of the cluster over the bytes"
     " acknowledged: 1 GB is about 1,000 batches",
     "cluster, synchronous: one connection, one record of 100 B per request; percentiles of all turns",

@@ -31,6 +31,7 @@ from bench.load import pipeline
 from bench.load.admin import LATEST, Admin, Refused, metadata_frame, milliseconds, read_response
 from bench.load.batches import Batch, build_batch
 from bench.load.frames import produce_frame, produce_layout, produce_many_frame
+from bench.load.memory import take_back
 from bench.load.pipeline import BadAnswer, Lane
 from bench.peers.clusters import RunningCluster
 
@@ -154,6 +155,7 @@ def partitions_of(admin: Admin, topic: str) -> tuple[MetadataResponsePartition, 
 def produce(topic: PlacedTopic, batch: Batch, byte_count: int) -> Sample:
     """Records per second over so many bytes; big batches, five requests in flight to each leader."""
     before = topic.end_offset()
+    take_back(byte_count * len(topic.placement[0]))
     lanes = [
         Lane(
             topic.cluster.nodes[leader].address,
