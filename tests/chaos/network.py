@@ -104,9 +104,9 @@ class Network:
         await self._until_passable(there)
         await self._until_passable(back)
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._targets[way])
-        for each in (writer, far_writer):
-            each.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            for each in (writer, far_writer):  # who came may be gone by now
+                each.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._pass_on(reader, far_writer, there))
                 group.create_task(self._pass_on(far_reader, writer, back))
