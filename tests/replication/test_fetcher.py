@@ -9,6 +9,7 @@ import pytest
 
 from tests.log.making import NOW_MS, make_batch, open_new
 from tidelog.base.files import DiskDirectory
+from tidelog.base.limits import REPLICA_FETCH_PARTITION_SIZE_MAX
 from tidelog.cluster.image import PartitionFacts
 from tidelog.log.directory import LogDirectory
 from tidelog.protocol.fetch import FetchedPartition, FetchRequest, decode_fetch, encode_fetch
@@ -188,3 +189,24 @@ def test_what_a_leader_refuses_is_asked_for_again_soon_then_later_and_later(sess
     session.answer()
     session.now_ms += 20
     assert asked(session.ask()) == [0]
+
+
+def sizes(request: FetchRequest | None) -> list[int]:
+    assert request is not None
+    return [partition.max_bytes for _, partitions in request.topics for partition in partitions]
+
+
+def test_of_a_partition_that_gives_much_more_is_asked_for(session: Session) -> None:
+    """Twice as much each time, up to a bound; when it gives little again, less and less."""
+    step = LIMITS.partition_max_bytes
+    assert sizes(session.ask()) == [step] * 3
+    seen = []
+    for size in [2 * step] * 4 + [1_000] * 4:
+        (received,) = session.answer(FetchedPartition(1, 0, 0, 0, 0, None, -1, bytes(size)))
+        assert len(received.records) == size
+        batch = make_batch(1)
+        received.partition.log.append(memoryview(batch), 0, len(batch), 4, NOW_MS)
+        session.fetcher.touch(received.partition)
+        seen += sizes(session.ask())
+    largest = REPLICA_FETCH_PARTITION_SIZE_MAX
+    assert seen == [2 * step, 4 * step, largest, largest, largest // 2, largest // 4, step, step]

@@ -17,7 +17,8 @@ CONNECTIONS_MAX = 10_000
 REFUSALS_KEPT = 64  # batches of idempotent producers that were refused on a connection
 GAPS_EXCUSED_MS = 30_000  # by such a refusal, or by a leadership that has just begun
 PEER_HEAD_SIZE = 64 * KIB  # what a single read of a peer's socket brings, unless a larger frame has begun
-PEER_BUFFER_KEPT_SIZE = 2 * MIB  # of a larger frame, kept for the next
+REPLICA_FETCH_PARTITION_SIZE_MAX = 4 * MIB  # asked for of one partition, unless the settings say more
+PEER_BUFFER_KEPT_SIZE = REPLICA_FETCH_PARTITION_SIZE_MAX + 64 * KIB  # of a larger frame, kept for the next
 ANSWERS_PER_FLUSH = 32  # answers made before the first of them is sent
 TURN_MS_MAX = 5  # of one client's pipelined requests; then the others have their turn
 # One sendfile call. What fits one segment of the loopback and one of the kernel's pipes (16 pages, wherever
@@ -46,7 +47,7 @@ SPIN_SECONDS = 0.000_1  # how long it looks for more before it sleeps, while tha
 SPIN_WORTH_MAX = 8  # looks in vain before it does no more, if all before were worth it
 SOCKETS_SECONDS_MAX = 0.002  # of turns one after the other while the rest of the loop has something to do
 SOCKETS_PER_TURN = 32  # served before what follows from that is seen to
-TURN_NS_LONG = 200_000  # the same by time: clients can go to work on their answers while others are served
+TURN_NS_LONG = 1_000_000  # the same by time: clients can go to work on their answers while others are served
 
 # Requests
 API_KEY_MAX = 127

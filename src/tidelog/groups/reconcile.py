@@ -121,8 +121,13 @@ def _step(
     added: dict[bytes, list[int]] = {}
     is_waiting = False
     for topic_id in (*goal.target, *(each for each in member.assigned if each not in goal.target)):
-        wanted = frozenset(goal.target.get(topic_id, ())) if topic_id in subscribed else frozenset()
+        target = goal.target.get(topic_id, ()) if topic_id in subscribed else ()
         owned = member.assigned.get(topic_id, {})
+        if tuple(owned) == target:  # as of most that acknowledge what they give up
+            if owned:
+                assigned[topic_id] = owned
+            continue
+        wanted = frozenset(target)
         kept = owned
         surplus = owned.keys() - wanted
         if surplus:

@@ -2,7 +2,8 @@
 
 One request is under way at most. It names only what has changed since the last: where a log ends now, who
 came, who went. Partitions that have to wait (after an error, or for an fsync) are out of the session
-meanwhile.
+meanwhile. Of one that gives much at once more is asked for the next time, within bounds: each request costs
+the leader as much as a few hundred kilobytes of records.
 
 Pure: says which frame to send, and takes the answer apart.
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tidelog.base.limits import REPLICA_FETCH_PARTITION_SIZE_MAX
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 from tidelog.protocol.fetch import FetchPartition, FetchRequest
 from tidelog.protocol.fetch_client import ReceivedPartition, decode_fetch_response, encode_fetch_request
@@ -57,6 +59,7 @@ class Fetcher:
         self._partitions: dict[tuple[bytes, int], Partition] = {}
         self._waiting: dict[tuple[bytes, int], int] = {}  # until when; -1 for an fsync
         self._backoffs: dict[tuple[bytes, int], int] = {}  # for what the leader refuses next
+        self._sizes: dict[tuple[bytes, int], int] = {}  # what is asked for of those that give much
         self._told: dict[tuple[bytes, int], FetchPartition] = {}  # what the session has
         self._changed: dict[tuple[bytes, int], None] = {}  # what may differ from that
         self._session_id = 0
@@ -87,6 +90,7 @@ class Fetcher:
             del self._partitions[key]
             self._waiting.pop(key, None)
             self._backoffs.pop(key, None)
+            self._sizes.pop(key, None)
             self._changed[key] = None
 
     def hold(self, partition: Partition, until_ms: int = -1) -> None:
@@ -163,12 +167,12 @@ class Fetcher:
                 if key in self._told:
                     forgotten.append(key)
                 continue
-            asked = self._ask(partition)
+            asked = self._ask(key, partition)
             if asked != self._told.get(key):
                 wanted[key] = asked
         return wanted, forgotten
 
-    def _ask(self, partition: Partition) -> FetchPartition:
+    def _ask(self, key: tuple[bytes, int], partition: Partition) -> FetchPartition:
         log = partition.log
         return FetchPartition(
             partition.index,
@@ -176,7 +180,7 @@ class Fetcher:
             log.end_offset,
             log.epochs.latest,
             log.start_offset,
-            self.limits.partition_max_bytes,
+            self._sizes.get(key, self.limits.partition_max_bytes),
         )
 
     # Answers.
@@ -209,7 +213,17 @@ class Fetcher:
                 key = (topic_id if isinstance(topic_id, bytes) else b"", answer.index)
                 partition, asked = self._partitions.get(key), told.get(key)
                 if partition is not None and asked is not None and _is_as_asked(partition, asked):
+                    self._note_size(key, answer.end - answer.start, asked.max_bytes)
                     yield Received(partition, answer, frame[answer.start : answer.end])
+
+    def _note_size(self, key: tuple[bytes, int], size: int, asked_size: int) -> None:
+        """Ask for twice as much next time if there was a good part of it, and for half if there was not."""
+        size_min = self.limits.partition_max_bytes
+        if 4 * size > asked_size:
+            size_max = max(REPLICA_FETCH_PARTITION_SIZE_MAX, size_min)
+            self._sizes[key] = min(2 * asked_size, size_max)
+        elif asked_size > size_min:
+            self._sizes[key] = max(asked_size // 2, size_min)
 
     def restart(self, retry_ms: int) -> None:
         """Begin with a new session, not before that time: the old one is lost, or its connection is."""
