@@ -9,7 +9,7 @@ import pytest
 
 from tests.log.making import NOW_MS, make_batch, open_new
 from tidelog.base.files import DiskDirectory
-from tidelog.base.limits import REPLICA_FETCH_PARTITION_SIZE_MAX
+from tidelog.base.limits import REPLICA_FETCH_GROWTH_MAX
 from tidelog.cluster.image import PartitionFacts
 from tidelog.log.directory import LogDirectory
 from tidelog.protocol.fetch import FetchedPartition, FetchRequest, decode_fetch, encode_fetch
@@ -208,5 +208,5 @@ def test_of_a_partition_that_gives_much_more_is_asked_for(session: Session) -> N
         received.partition.log.append(memoryview(batch), 0, len(batch), 4, NOW_MS)
         session.fetcher.touch(received.partition)
         seen += sizes(session.ask())
-    largest = REPLICA_FETCH_PARTITION_SIZE_MAX
-    assert seen == [2 * step, 4 * step, largest, largest, largest // 2, largest // 4, step, step]
+    largest = REPLICA_FETCH_GROWTH_MAX * step
+    assert seen == [2 * step, largest, largest, largest, largest // 2, step, step, step]

@@ -17,8 +17,8 @@ CONNECTIONS_MAX = 10_000
 REFUSALS_KEPT = 64  # batches of idempotent producers that were refused on a connection
 GAPS_EXCUSED_MS = 30_000  # by such a refusal, or by a leadership that has just begun
 PEER_HEAD_SIZE = 64 * KIB  # what a single read of a peer's socket brings, unless a larger frame has begun
-REPLICA_FETCH_PARTITION_SIZE_MAX = 4 * MIB  # asked for of one partition, unless the settings say more
-PEER_BUFFER_KEPT_SIZE = REPLICA_FETCH_PARTITION_SIZE_MAX + 64 * KIB  # of a larger frame, kept for the next
+REPLICA_FETCH_GROWTH_MAX = 4  # times replica.fetch.max.bytes are asked for of a partition that gives much
+PEER_BUFFER_KEPT_SIZE = 4 * MIB + 64 * KIB  # of a larger frame, kept for the next
 ANSWERS_PER_FLUSH = 32  # answers made before the first of them is sent
 TURN_MS_MAX = 5  # of one client's pipelined requests; then the others have their turn
 # One sendfile call. What fits one segment of the loopback and one of the kernel's pipes (16 pages, wherever

@@ -20,7 +20,7 @@ REPLICATION_ROWS = (
         "replica.fetch.max.bytes",
         _I,
         1_048_576,
-        "What is asked for of one partition at once; of one that gives much, up to 4 MiB.",
+        "What is asked for of one partition at once; of one that gives much, up to four times that.",
         0,
     ),
     Setting("replica.fetch.response.max.bytes", _I, 10_485_760, "The most that a leader gives at once.", 0),

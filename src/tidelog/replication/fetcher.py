@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidelog.base.limits import REPLICA_FETCH_PARTITION_SIZE_MAX
+from tidelog.base.limits import REPLICA_FETCH_GROWTH_MAX
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 from tidelog.protocol.fetch import FetchPartition, FetchRequest
 from tidelog.protocol.fetch_client import ReceivedPartition, decode_fetch_response, encode_fetch_request
@@ -220,8 +220,7 @@ class Fetcher:
         """Ask for twice as much next time if there was a good part of it, and for half if there was not."""
         size_min = self.limits.partition_max_bytes
         if 4 * size > asked_size:
-            size_max = max(REPLICA_FETCH_PARTITION_SIZE_MAX, size_min)
-            self._sizes[key] = min(2 * asked_size, size_max)
+            self._sizes[key] = min(2 * asked_size, REPLICA_FETCH_GROWTH_MAX * size_min)
         elif asked_size > size_min:
             self._sizes[key] = max(asked_size // 2, size_min)
 
