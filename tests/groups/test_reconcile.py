@@ -52,6 +52,18 @@ def test_it_gives_up_first_in_its_old_epoch() -> None:
     assert (after.assigned, after.revoking) == ({T: {0: 1}}, {T: {1: 1}})
 
 
+def test_as_many_others_are_not_what_it_has() -> None:
+    after = step(member(1, {T: {0: 1, 1: 1}}), Goal(2, {T: (1, 2)}))
+    assert (after.epoch, after.state) == (1, MemberState.UNREVOKED)
+    assert (after.assigned, after.revoking) == ({T: {1: 1}}, {T: {0: 1}})
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_what_it_has_is_not_given_up_in_whichever_order_it_came(order: tuple[int, int]) -> None:
+    after = step(member(1, {T: dict.fromkeys(order, 1)}), Goal(2, {T: (0, 1)}))
+    assert (after.epoch, after.state, after.assigned) == (2, MemberState.STABLE, {T: {0: 1, 1: 1}})
+
+
 @pytest.mark.parametrize("reported", [None, {T: (0, 1)}, {T: (1,)}])
 def test_it_does_not_move_on_before_it_says_that_it_owns_none_of_that(
     reported: dict[bytes, tuple[int, ...]] | None,

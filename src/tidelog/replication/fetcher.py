@@ -2,8 +2,8 @@
 
 One request is under way at most. It names only what has changed since the last: where a log ends now, who
 came, who went. Partitions that have to wait (after an error, or for an fsync) are out of the session
-meanwhile. Of one that gives much at once more is asked for the next time, within bounds: each request costs
-the leader as much as a few hundred kilobytes of records.
+meanwhile. Of one that gives much at once more is asked for the next time, within bounds: fewer
+requests cost less.
 
 Pure: says which frame to send, and takes the answer apart.
 
