@@ -12,14 +12,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from contextlib import suppress
 from typing import Protocol
 
 from tidelog.base.descriptors import Descriptors
-from tidelog.base.limits import COPY_CHUNK_SIZE
+from tidelog.base.limits import COPY_CHUNK_SIZE, RESERVED_AHEAD_MAX, RESERVED_FOR_SIZE
+from tidelog.base.reserve import reserve
 
 Buffer = bytes | bytearray | memoryview
 
 REWRITTEN_TOGETHER = 1 << 20
+_BLOCK_SIZE = 512  # what a disk's space is told in
+_NOTHING_MORE = 1 << 63  # is reserved: the disk cannot, or has no room
 
 
 class File(Protocol):
@@ -36,6 +40,9 @@ class File(Protocol):
         """At most `size` bytes from `position`; fewer only at the end of the file."""
 
     def truncate(self, size: int) -> None: ...
+
+    def trim(self) -> None:
+        """Give back what was reserved of the disk for more: nothing will be appended for now."""
 
     def rewrite(self, size: int) -> None:
         """Write the first `size` bytes once more as they are. After an fsync that failed they may be in
@@ -131,6 +138,7 @@ class DiskFile:
         "_descriptor",
         "_directory",
         "_pin_count",
+        "_reserved_end",
         "generation",
         "name",
         "size",
@@ -145,7 +153,9 @@ class DiskFile:
         self._closing = False
         self.was_used = True
         self._open(os.O_CREAT)
-        self.size = os.fstat(self._descriptor).st_size
+        found = os.fstat(self._descriptor)
+        self.size = found.st_size
+        self._reserved_end = found.st_blocks * _BLOCK_SIZE  # also by who had it open when it crashed
         self.generation = 0
 
     def _open(self, flags: int = 0) -> int:
@@ -155,16 +165,24 @@ class DiskFile:
         return self._descriptor
 
     def append(self, data: Buffer) -> int:
-        position = self.size
+        position, size = self.size, len(data)
         descriptor = self._descriptor
         if descriptor < 0:
             descriptor = self.fileno()
         self.was_used = True
+        if size >= RESERVED_FOR_SIZE and position + size > self._reserved_end:
+            self._reserve(descriptor, position + size)
         written = os.write(descriptor, data)
-        if written != len(data):
+        if written != size:
             written = self._append_rest(data, written)
         self.size = position + written
         return position
+
+    def _reserve(self, descriptor: int, end: int) -> None:
+        """Have room as far as `end`, and for as much again as the file will have then, within bounds."""
+        reserved_end = end + min(end, RESERVED_AHEAD_MAX)
+        is_had = reserve(descriptor, self.size, reserved_end - self.size)
+        self._reserved_end = reserved_end if is_had else _NOTHING_MORE
 
     def _append_rest(self, data: Buffer, written: int) -> int:
         """A short write means a nearly full disk: the next attempt says so by raising."""
@@ -183,7 +201,13 @@ class DiskFile:
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fileno(), size)
         self.size = size
+        self._reserved_end = 0
         self.generation += 1
+
+    def trim(self) -> None:
+        if RESERVED_FOR_SIZE <= self._reserved_end - self.size < _NOTHING_MORE - self.size:
+            os.ftruncate(self.fileno(), self.size)
+        self._reserved_end = 0
 
     def rewrite(self, size: int) -> None:
         descriptor = os.open(os.path.join(self._directory.path, self.name), os.O_RDWR | os.O_CLOEXEC)
@@ -231,6 +255,9 @@ class DiskFile:
                 self.suspend()
 
     def close(self) -> None:
+        if not self._closing:
+            with suppress(OSError):  # then the space is back when the file is removed
+                self.trim()
         self._closing = True
         if self._pin_count == 0:
             self.suspend()

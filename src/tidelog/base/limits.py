@@ -45,6 +45,7 @@ PROBE_ANSWER_SECONDS_MAX = 30
 # The loop
 SPIN_SECONDS = 0.000_1  # how long it looks for more before it sleeps, while that is worth it
 SPIN_WORTH_MAX = 8  # looks in vain before it does no more, if all before were worth it
+TURN_SECONDS_LONG = 0.000_2
 SOCKETS_SECONDS_MAX = 0.002  # of turns one after the other while the rest of the loop has something to do
 SOCKETS_PER_TURN = 32  # served before what follows from that is seen to
 TURN_NS_LONG = 1_000_000  # the same by time: clients can go to work on their answers while others are served
@@ -125,6 +126,8 @@ CLOSING_THREADS = 16  # that fsync at a clean stop; the file system makes their 
 FLUSHES_MAX = 64  # under way or waiting for a thread; each keeps its files open
 RETENTION_SLICE = 200  # partitions that retention looks at in one tick
 BACKGROUND_THREADS = 4  # cold pages, removals, checkpoints
+RESERVED_FOR_SIZE = 64 * KIB  # what a batch must have for blocks of the disk to be reserved for more of them
+RESERVED_AHEAD_MAX = 4 * MIB  # of one file
 COPY_CHUNK_SIZE = 1 * MIB  # of a file that is copied to another directory
 MOVE_REST_SIZE_MAX = (
     64 * KIB

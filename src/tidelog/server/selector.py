@@ -21,7 +21,7 @@ from contextvars import Context
 from time import perf_counter
 from typing import TypeVarTuple
 
-from tidelog.base.limits import SOCKETS_SECONDS_MAX, SPIN_SECONDS, SPIN_WORTH_MAX
+from tidelog.base.limits import SOCKETS_SECONDS_MAX, SPIN_SECONDS, SPIN_WORTH_MAX, TURN_SECONDS_LONG
 from tidelog.server.poll import Found, Poll
 
 Args = TypeVarTuple("Args")
@@ -95,10 +95,14 @@ class EagerSelector(selectors.DefaultSelector):
         self.is_called_for = False
         until = None if timeout is None else perf_counter() + timeout
         while found := self._find(poll, timeout):
+            begun = perf_counter()
             if self._serve(found):
                 return super().select(0)
+            now = perf_counter()
+            if now - begun > TURN_SECONDS_LONG:
+                self._worth = 0
             if until is not None:
-                timeout = until - perf_counter()
+                timeout = until - now
             if self.is_called_for or (timeout is not None and timeout <= 0):
                 break
         return []

@@ -1,0 +1,38 @@
+"""Blocks of a disk for a file that grows fast, had before they are written to.
+
+A file system that has to find room for each block of a write takes a quarter longer than one that has found it
+before. Linux can be asked for that without the file getting longer (`fallocate` with FALLOC_FL_KEEP_SIZE), which
+Python's own `posix_fallocate` cannot. Elsewhere, and on file systems that do not know it, nothing is reserved.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+
+_KEEP_SIZE = 1
+
+Fallocate = Callable[[int, int, int, int], int]
+
+
+def reserve(descriptor: int, position: int, size: int) -> bool:
+    """Have blocks for so many bytes from `position` on; False if that cannot be had."""
+    fallocate = _find()
+    return fallocate is not None and fallocate(descriptor, _KEEP_SIZE, position, size) == 0
+
+
+@lru_cache(maxsize=1)
+def _find() -> Fallocate | None:
+    """The C library's own; looked for when a large batch comes, since `ctypes` takes time to import."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    try:
+        fallocate = ctypes.CDLL(None).fallocate64
+    except (OSError, AttributeError):
+        return None
+    fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    found: Fallocate = fallocate
+    return found
