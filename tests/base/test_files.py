@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.base.files import DirectoryLock, DiskDirectory, FileSlice
+from tidelog.base import files
+from tidelog.base.files import DirectoryLock, DiskDirectory, DiskFile, FileSlice
+from tidelog.base.limits import RESERVED_AHEAD_MAX, RESERVED_FOR_SIZE
+from tidelog.base.reserve import reserve
 
 
 @pytest.fixture
@@ -48,6 +51,73 @@ def test_a_write_that_cannot_be_finished_raises(
     with pytest.raises(OSError, match="full"):
         file.append(b"0123456789")
     assert file.size == 0
+
+
+LARGE = bytes(RESERVED_FOR_SIZE)
+BLOCK_SIZE_MAX = 8_192  # of the file systems that tests run on
+
+
+def blocks_size(file: DiskFile) -> int:
+    return os.fstat(file.fileno()).st_blocks * 512
+
+
+@pytest.fixture
+def large(directory: DiskDirectory, tmp_path: Path) -> DiskFile:
+    """A file with a large batch in it, on a disk that can reserve blocks."""
+    (tmp_path / "probe").touch()
+    with (tmp_path / "probe").open("r+") as probe:
+        if not reserve(probe.fileno(), 0, 1) or not os.fstat(probe.fileno()).st_blocks:
+            pytest.skip("this file system reserves nothing ahead of a file's end")
+    file = directory.open("large")
+    file.append(LARGE)
+    return file
+
+
+def test_room_is_reserved_behind_large_batches_and_given_back(large: DiskFile) -> None:
+    assert blocks_size(large) >= 2 * len(LARGE), "as much again as there is"
+    assert (large.size, os.fstat(large.fileno()).st_size) == (len(LARGE), len(LARGE))
+    large.append(LARGE)
+    assert large.read(0, 3 * len(LARGE)) == 2 * LARGE
+    large.append(LARGE)
+    large.trim()
+    assert blocks_size(large) <= 3 * len(LARGE) + BLOCK_SIZE_MAX
+    large.append(b"small")
+    assert large.read(3 * len(LARGE), 9) == b"small"
+
+
+def test_what_is_reserved_has_a_bound(large: DiskFile) -> None:
+    large.append(bytes(3 * RESERVED_AHEAD_MAX))
+    assert large.size < blocks_size(large) <= large.size + RESERVED_AHEAD_MAX + BLOCK_SIZE_MAX
+
+
+def test_what_a_crash_left_reserved_is_given_back_when_the_file_is_closed(
+    large: DiskFile, directory: DiskDirectory
+) -> None:
+    large.suspend()
+    again = directory.open("large")
+    assert blocks_size(again) >= 2 * len(LARGE)
+    again.close()
+    assert blocks_size(directory.open("large")) <= len(LARGE) + BLOCK_SIZE_MAX
+
+
+def test_small_batches_reserve_nothing(directory: DiskDirectory) -> None:
+    file = directory.open("small")
+    for _ in range(3):
+        file.append(LARGE[1:])
+    assert blocks_size(file) <= file.size + BLOCK_SIZE_MAX
+
+
+def test_a_disk_that_reserves_nothing_is_asked_once_for_each_file(
+    directory: DiskDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(files, "reserve", lambda descriptor, position, size: bool(asked.append(size)))
+    file = directory.open("a")
+    for _ in range(3):
+        file.append(LARGE)
+    file.close()
+    assert len(asked) == 1
+    assert directory.open("a").read(0, 4 * len(LARGE)) == 3 * LARGE
 
 
 def test_a_slice_knows_when_its_file_was_cut_under_it(directory: DiskDirectory) -> None:

@@ -11,7 +11,7 @@ from time import perf_counter
 
 import pytest
 
-from tidelog.base.limits import SPIN_SECONDS, SPIN_WORTH_MAX
+from tidelog.base.limits import SPIN_AFTER_SECONDS_MAX, SPIN_SECONDS, SPIN_WORTH_MAX
 from tidelog.server.poll import READABLE, Found
 from tidelog.server.selector import EagerLoop, EagerSelector
 from tidelog.server.sockets import Sockets
@@ -194,6 +194,29 @@ def test_looking_again_is_given_up_as_soon_as_it_is_not_worth_it() -> None:
         poll.is_there = False
         looks = [bool(select_once(selector, poll)) for _ in range(2 * SPIN_WORTH_MAX)]
         assert looks == [True] * SPIN_WORTH_MAX + [False] * SPIN_WORTH_MAX
+
+
+def test_after_a_turn_that_took_long_nobody_looks_again() -> None:
+    turn = {"seconds": 0.0}
+
+    def serve(found: Found) -> bool:
+        until = perf_counter() + turn["seconds"]
+        while perf_counter() < until:
+            pass
+        return True
+
+    with closing(EagerSelector()) as selector:
+        poll = Script()
+        selector.serve(poll, serve)
+        for seconds, does_look in ((0.0, True), (2 * SPIN_AFTER_SECONDS_MAX, False)):
+            turn["seconds"] = seconds
+            poll.is_quick = True
+            select_once(selector, poll)
+            poll.is_quick, poll.is_there = False, True
+            for _ in range(SPIN_WORTH_MAX):
+                select_once(selector, poll)
+            poll.is_there = False
+            assert bool(select_once(selector, poll)) is does_look
 
 
 def test_one_that_comes_quickly_among_many_that_do_not_is_worth_one_look() -> None:

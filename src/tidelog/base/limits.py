@@ -45,7 +45,7 @@ PROBE_ANSWER_SECONDS_MAX = 30
 # The loop
 SPIN_SECONDS = 0.000_1  # how long it looks for more before it sleeps, while that is worth it
 SPIN_WORTH_MAX = 8  # looks in vain before it does no more, if all before were worth it
-TURN_SECONDS_LONG = 0.000_2
+SPIN_AFTER_SECONDS_MAX = 0.000_2  # that a turn may have taken for it to look for more at all
 SOCKETS_SECONDS_MAX = 0.002  # of turns one after the other while the rest of the loop has something to do
 SOCKETS_PER_TURN = 32  # served before what follows from that is seen to
 TURN_NS_LONG = 1_000_000  # the same by time: clients can go to work on their answers while others are served

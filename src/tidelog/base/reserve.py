@@ -1,8 +1,8 @@
 """Blocks of a disk for a file that grows fast, had before they are written to.
 
-A file system that has to find room for each block of a write takes a quarter longer than one that has found it
-before. Linux can be asked for that without the file getting longer (`fallocate` with FALLOC_FL_KEEP_SIZE), which
-Python's own `posix_fallocate` cannot. Elsewhere, and on file systems that do not know it, nothing is reserved.
+On ext4 a write into blocks that were found before takes three quarters of one that has to find room for each.
+Linux can be asked for that without the file getting longer (`fallocate` with FALLOC_FL_KEEP_SIZE); Python's own
+`posix_fallocate` cannot. Elsewhere, and on file systems that do not know it, nothing is reserved.
 """
 
 from __future__ import annotations

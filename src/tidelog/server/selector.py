@@ -3,7 +3,8 @@
 Waking a sleeping process takes longer than serving a small request: a client that waits for each answer
 spends most of its time on that. So, while looking again has lately been worth it, the loop looks for sockets
 that are ready a few dozen times before it lets itself be put to sleep. Each look in vain takes away from that
-worth what one that was worth it adds: who looks in vain keeps a core from those that it waits for.
+worth what one that was worth it adds: who looks in vain keeps a core from those that it waits for. After a
+turn that took long, as with large batches, nothing is gained: being woken is little beside that.
 
 Sockets that are served in place are watched by a poll of their own. The loop sleeps in that one, and what
 else it watches is one more descriptor there: who is ready is known when it wakes up, and served at once. The
@@ -21,7 +22,12 @@ from contextvars import Context
 from time import perf_counter
 from typing import TypeVarTuple
 
-from tidelog.base.limits import SOCKETS_SECONDS_MAX, SPIN_SECONDS, SPIN_WORTH_MAX, TURN_SECONDS_LONG
+from tidelog.base.limits import (
+    SOCKETS_SECONDS_MAX,
+    SPIN_AFTER_SECONDS_MAX,
+    SPIN_SECONDS,
+    SPIN_WORTH_MAX,
+)
 from tidelog.server.poll import Found, Poll
 
 Args = TypeVarTuple("Args")
@@ -96,11 +102,12 @@ class EagerSelector(selectors.DefaultSelector):
         until = None if timeout is None else perf_counter() + timeout
         while found := self._find(poll, timeout):
             begun = perf_counter()
-            if self._serve(found):
-                return super().select(0)
+            has_others = self._serve(found)
             now = perf_counter()
-            if now - begun > TURN_SECONDS_LONG:
+            if now - begun > SPIN_AFTER_SECONDS_MAX:
                 self._worth = 0
+            if has_others:
+                return super().select(0)
             if until is not None:
                 timeout = until - now
             if self.is_called_for or (timeout is not None and timeout <= 0):
