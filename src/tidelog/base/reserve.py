@@ -1,7 +1,7 @@
 """Blocks of a disk for a file that grows fast, had before they are written to.
 
 On ext4 a write into blocks that were found before takes three quarters of one that has to find room for each.
-Linux can be asked for that without the file getting longer (`fallocate` with FALLOC_FL_KEEP_SIZE); Python's own
+Linux can be asked for them without the file getting longer (`fallocate`, FALLOC_FL_KEEP_SIZE); Python's own
 `posix_fallocate` cannot. Elsewhere, and on file systems that do not know it, nothing is reserved.
 """
 
