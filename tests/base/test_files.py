@@ -111,7 +111,12 @@ def test_a_disk_that_reserves_nothing_is_asked_once_for_each_file(
     directory: DiskDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(files, "reserve", lambda descriptor, position, size: bool(asked.append(size)))
+
+    def refuse(descriptor: int, position: int, size: int) -> bool:
+        asked.append(size)
+        return False
+
+    monkeypatch.setattr(files, "reserve", refuse)
     file = directory.open("a")
     for _ in range(3):
         file.append(LARGE)
