@@ -100,6 +100,17 @@ def test_what_a_crash_left_reserved_is_given_back_when_the_file_is_closed(
     assert blocks_size(directory.open("large")) <= len(LARGE) + BLOCK_SIZE_MAX
 
 
+def test_closing_leaves_a_file_alone_that_has_taken_the_name(
+    large: DiskFile, directory: DiskDirectory
+) -> None:
+    large.suspend()
+    directory.remove("large")
+    other = directory.open("large")
+    other.append(3 * LARGE)
+    large.close()
+    assert os.fstat(other.fileno()).st_size == 3 * len(LARGE)
+
+
 def test_small_batches_reserve_nothing(directory: DiskDirectory) -> None:
     file = directory.open("small")
     for _ in range(3):

@@ -255,7 +255,7 @@ class DiskFile:
                 self.suspend()
 
     def close(self) -> None:
-        if not self._closing:
+        if self._descriptor >= 0 and not self._closing:  # by its name it could be another file by now
             with suppress(OSError):  # then the space is back when the file is removed
                 self.trim()
         self._closing = True
