@@ -13,7 +13,7 @@ import pytest
 from tidelog.base import files
 from tidelog.base.files import DirectoryLock, DiskDirectory, DiskFile, FileSlice
 from tidelog.base.limits import RESERVED_AHEAD_MAX, RESERVED_FOR_SIZE
-from tidelog.base.reserve import reserve
+from tidelog.base.reserve import find_fallocate, reserve
 
 
 @pytest.fixture
@@ -134,6 +134,20 @@ def test_a_disk_that_reserves_nothing_is_asked_once_for_each_file(
     file.close()
     assert len(asked) == 1
     assert directory.open("a").read(0, 4 * len(LARGE)) == 3 * LARGE
+
+
+def test_without_ctypes_nothing_is_reserved_and_all_is_written(
+    directory: DiskDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    find_fallocate.cache_clear()
+    try:
+        file = directory.open("a")
+        file.append(LARGE)
+        assert file.read(0, 2 * len(LARGE)) == LARGE
+        assert blocks_size(file) <= len(LARGE) + BLOCK_SIZE_MAX
+    finally:
+        find_fallocate.cache_clear()
 
 
 def test_a_slice_knows_when_its_file_was_cut_under_it(directory: DiskDirectory) -> None:

@@ -18,20 +18,21 @@ Fallocate = Callable[[int, int, int, int], int]
 
 def reserve(descriptor: int, position: int, size: int) -> bool:
     """Have blocks for so many bytes from `position` on; False if that cannot be had."""
-    fallocate = _find()
+    fallocate = find_fallocate()
     return fallocate is not None and fallocate(descriptor, _KEEP_SIZE, position, size) == 0
 
 
 @lru_cache(maxsize=1)
-def _find() -> Fallocate | None:
-    """The C library's own; looked for when a large batch comes, since `ctypes` takes time to import."""
+def find_fallocate() -> Fallocate | None:
+    """The C library's own; looked for when a large batch comes, since `ctypes` takes time to import. It may be
+    missing, or need memory that a hardened system does not give it."""
     if sys.platform != "linux":
         return None
-    import ctypes
-
     try:
+        import ctypes
+
         fallocate = ctypes.CDLL(None).fallocate64
-    except (OSError, AttributeError):
+    except (ImportError, OSError, AttributeError, MemoryError):
         return None
     fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
     found: Fallocate = fallocate
