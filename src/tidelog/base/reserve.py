@@ -24,7 +24,7 @@ def reserve(descriptor: int, position: int, size: int) -> bool:
 
 @lru_cache(maxsize=1)
 def find_fallocate() -> Fallocate | None:
-    """The C library's own; looked for when a large batch comes, since `ctypes` takes time to import. It may be
+    """The C library's own, looked for when a large batch comes: `ctypes` takes time to import. It may be
     missing, or need memory that a hardened system does not give it."""
     if sys.platform != "linux":
         return None
