@@ -53,7 +53,7 @@ def test_a_write_that_cannot_be_finished_raises(
     assert file.size == 0
 
 
-LARGE = bytes(RESERVED_FOR_SIZE)
+LARGE = (b"not zeros, as blocks are that nobody has written to" * RESERVED_FOR_SIZE)[:RESERVED_FOR_SIZE]
 BLOCK_SIZE_MAX = 8_192  # of the file systems that tests run on
 
 
@@ -64,10 +64,10 @@ def blocks_size(file: DiskFile) -> int:
 @pytest.fixture
 def large(directory: DiskDirectory, tmp_path: Path) -> DiskFile:
     """A file with a large batch in it, on a disk that can reserve blocks."""
-    (tmp_path / "probe").touch()
-    with (tmp_path / "probe").open("r+") as probe:
-        if not reserve(probe.fileno(), 0, 1) or not os.fstat(probe.fileno()).st_blocks:
-            pytest.skip("this file system reserves nothing ahead of a file's end")
+    with (tmp_path / "probe").open("wb") as probe:
+        is_had = reserve(probe.fileno(), 0, 1 << 20) and os.fstat(probe.fileno()).st_blocks >= 1 << 11
+    if not is_had:
+        pytest.skip("this file system reserves nothing ahead of a file's end")
     file = directory.open("large")
     file.append(LARGE)
     return file
@@ -79,10 +79,28 @@ def test_room_is_reserved_behind_large_batches_and_given_back(large: DiskFile) -
     large.append(LARGE)
     assert large.read(0, 3 * len(LARGE)) == 2 * LARGE
     large.append(LARGE)
+    os.utime(large.fileno(), (1, 1))
     large.trim()
     assert blocks_size(large) <= 3 * len(LARGE) + BLOCK_SIZE_MAX
+    assert large.modified_ms() == 1_000, "when it was last written to is what retention may go by"
     large.append(b"small")
-    assert large.read(3 * len(LARGE), 9) == b"small"
+    assert large.read(0, 4 * len(LARGE)) == 3 * LARGE + b"small"
+
+
+def test_a_file_of_another_size_than_it_should_have_is_left_alone(large: DiskFile) -> None:
+    os.write(large.fileno(), b"somebody else's")
+    large.trim()
+    assert os.fstat(large.fileno()).st_size == large.size + len(b"somebody else's")
+
+
+def test_what_cannot_be_given_back_is_kept(large: DiskFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, size: int) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    large.trim()
+    large.append(LARGE)
+    assert large.read(0, 3 * len(LARGE)) == 2 * LARGE
 
 
 def test_what_is_reserved_has_a_bound(large: DiskFile) -> None:
@@ -111,23 +129,29 @@ def test_closing_leaves_a_file_alone_that_has_taken_the_name(
     assert os.fstat(other.fileno()).st_size == 3 * len(LARGE)
 
 
-def test_small_batches_reserve_nothing(directory: DiskDirectory) -> None:
-    file = directory.open("small")
-    for _ in range(3):
-        file.append(LARGE[1:])
-    assert blocks_size(file) <= file.size + BLOCK_SIZE_MAX
-
-
-def test_a_disk_that_reserves_nothing_is_asked_once_for_each_file(
-    directory: DiskDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[int] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How much a disk that reserves nothing was asked for."""
+    sizes: list[int] = []
 
     def refuse(descriptor: int, position: int, size: int) -> bool:
-        asked.append(size)
+        sizes.append(size)
         return False
 
     monkeypatch.setattr(files, "reserve", refuse)
+    return sizes
+
+
+def test_small_batches_reserve_nothing(directory: DiskDirectory, asked: list[int]) -> None:
+    file = directory.open("small")
+    for _ in range(3):
+        file.append(LARGE[1:])
+    assert asked == []
+
+
+def test_a_disk_that_reserves_nothing_is_asked_once_for_each_file(
+    directory: DiskDirectory, asked: list[int]
+) -> None:
     file = directory.open("a")
     for _ in range(3):
         file.append(LARGE)

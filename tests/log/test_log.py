@@ -20,6 +20,7 @@ from tests.log.making import (
     reopen,
     split,
 )
+from tidelog.base.files import DiskFile
 from tidelog.log.log import Log
 from tidelog.log.replica import truncate
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
@@ -291,6 +292,27 @@ def test_a_flush_moves_the_recovery_point_to_where_it_began(tmp_path: Path) -> N
     assert log.recovery_point == 0
     log.end_flush(job, NOW_MS)
     assert log.recovery_point == 1
+
+
+def test_room_kept_for_a_segment_is_given_back_when_that_is_sealed_and_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trimmed: list[str] = []
+    monkeypatch.setattr(DiskFile, "trim", lambda file: trimmed.append(file.name))
+    log = open_new(tmp_path)
+    for _ in range(2):
+        append(log, make_batch())
+        log.roll(NOW_MS)
+    append(log, make_batch())
+    job = log.begin_flush()
+    log.roll(NOW_MS)
+    append(log, make_batch())
+    assert trimmed == []
+    job.run()
+    job.release()
+    log.end_flush(job, NOW_MS)
+    names = [f"{offset:020}.log" for offset in range(4)]
+    assert trimmed == names[:3], "what the job did not have is not durable"
 
 
 def test_a_slice_outlives_the_removal_of_its_segment(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from struct import iter_unpack, pack
 
@@ -10,7 +9,6 @@ import pytest
 
 from tests.log.making import NOW_MS, make_batch, make_settings
 from tidelog.base.files import DiskDirectory
-from tidelog.base.limits import RESERVED_FOR_SIZE
 from tidelog.log.segment import Segment
 from tidelog.protocol.batch import stamp
 
@@ -47,13 +45,6 @@ def test_the_time_index_ends_with_the_largest_timestamp_once_sealed(tmp_path: Pa
         (NOW_MS + 601, 13),
         (NOW_MS + 701, 15),
     ]
-
-
-def test_a_sealed_segment_gives_back_what_was_reserved_for_it(tmp_path: Path) -> None:
-    segment = Segment(DiskDirectory(str(tmp_path)), BASE, 0, NOW_MS)
-    segment.append(bytes(RESERVED_FOR_SIZE), BASE, NOW_MS, make_settings())
-    segment.seal()
-    assert os.fstat(segment.file.fileno()).st_blocks * 512 < 2 * RESERVED_FOR_SIZE
 
 
 def test_every_offset_is_located_in_its_batch(tmp_path: Path) -> None:

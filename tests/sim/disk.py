@@ -249,6 +249,7 @@ class SimulatedFile:
 
     def trim(self) -> None:
         """Nothing is ever reserved here."""
+        self._check()
 
     def rewrite(self, size: int) -> None:
         self._check()

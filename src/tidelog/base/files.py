@@ -42,7 +42,8 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def trim(self) -> None:
-        """Give back what was reserved of the disk for more: nothing will be appended for now."""
+        """Give back what was reserved of the disk for more, if that can be done: nothing will be appended for
+        now. On some file systems it waits for all that is not durable yet."""
 
     def rewrite(self, size: int) -> None:
         """Write the first `size` bytes once more as they are. After an fsync that failed they may be in
@@ -205,9 +206,16 @@ class DiskFile:
         self.generation += 1
 
     def trim(self) -> None:
-        if RESERVED_FOR_SIZE <= self._reserved_end - self.size < _NOTHING_MORE - self.size:
-            os.ftruncate(self.fileno(), self.size)
+        if self._reserved_end - self.size >= RESERVED_FOR_SIZE:
+            with suppress(OSError):  # then the space is back when the file is removed
+                self._give_back(self.fileno())
         self._reserved_end = 0
+
+    def _give_back(self, descriptor: int) -> None:
+        found = os.fstat(descriptor)
+        if found.st_size == self.size:  # to cut nothing is all that is asked for
+            os.ftruncate(descriptor, self.size)
+            os.utime(descriptor, ns=(found.st_atime_ns, found.st_mtime_ns))  # retention may go by it
 
     def rewrite(self, size: int) -> None:
         descriptor = os.open(os.path.join(self._directory.path, self.name), os.O_RDWR | os.O_CLOEXEC)
@@ -256,8 +264,7 @@ class DiskFile:
 
     def close(self) -> None:
         if self._descriptor >= 0 and not self._closing:  # by its name it could be another file by now
-            with suppress(OSError):  # then the space is back when the file is removed
-                self.trim()
+            self.trim()
         self._closing = True
         if self._pin_count == 0:
             self.suspend()

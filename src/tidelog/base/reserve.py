@@ -26,12 +26,12 @@ def reserve(descriptor: int, position: int, size: int) -> bool:
 def find_fallocate() -> Fallocate | None:
     """The C library's own, looked for when a large batch comes: `ctypes` takes time to import. It may be
     missing, or need memory that a hardened system does not give it."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or sys.maxsize < 2**32:  # where an offset has four bytes
         return None
     try:
         import ctypes
 
-        fallocate = ctypes.CDLL(None).fallocate64
+        fallocate = ctypes.CDLL(None).fallocate
     except (ImportError, OSError, AttributeError, MemoryError):
         return None
     fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)

@@ -363,7 +363,10 @@ class Log:
         return [self.directory.open(name) for name in self._unsynced_names if self.directory.exists(name)]
 
     def end_flush(self, job: FlushJob, now_ms: int) -> None:
+        first = max(bisect_left(self.bases, self.recovery_point) - 1, 0)
         self.recovery_point = max(self.recovery_point, job.end_offset)
+        for segment in self.segments[first : bisect_right(self.bases, self.recovery_point) - 1]:
+            segment.trim()
         del self._unsynced_names[: job.replaced_count]
         self.new_in = None
         self._flush_job = None

@@ -185,14 +185,17 @@ class Segment:
         )
 
     def seal(self) -> None:
-        """The segment takes no more: its last timestamp goes to the index, all entries to the files, and what
-        the disk keeps for more of it back to the disk."""
+        """The segment takes no more: its last timestamp goes to the index, all entries to the files."""
         largest = self.largest_timestamp
         if largest.timestamp != NO_TIMESTAMP:
             self.time_index.maybe_append(largest.timestamp, largest.offset - self.base_offset)
         self.offset_index.write_tail()
         self.time_index.write_tail()
-        self.file.trim()
+
+    def trim(self) -> None:
+        """It is sealed and durable: the disk need not keep room for more of it."""
+        if self._file is not None:
+            self._file.trim()
 
     def truncate(self, size: int) -> None:
         """Cut the log file; the indexes are the caller's to rebuild."""
