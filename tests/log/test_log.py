@@ -20,9 +20,9 @@ from tests.log.making import (
     reopen,
     split,
 )
-from tidelog.base.files import DiskFile
 from tidelog.log.log import Log
 from tidelog.log.replica import truncate
+from tidelog.log.segment import Segment
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
 from tidelog.protocol.records import Marker, build_control_batch, read_records
 
@@ -297,8 +297,8 @@ def test_a_flush_moves_the_recovery_point_to_where_it_began(tmp_path: Path) -> N
 def test_room_kept_for_a_segment_is_given_back_when_that_is_sealed_and_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trimmed: list[str] = []
-    monkeypatch.setattr(DiskFile, "trim", lambda file: trimmed.append(file.name))
+    trimmed: list[int] = []
+    monkeypatch.setattr(Segment, "trim", lambda segment: trimmed.append(segment.base_offset))
     log = open_new(tmp_path)
     for _ in range(2):
         append(log, make_batch())
@@ -311,8 +311,7 @@ def test_room_kept_for_a_segment_is_given_back_when_that_is_sealed_and_durable(
     job.run()
     job.release()
     log.end_flush(job, NOW_MS)
-    names = [f"{offset:020}.log" for offset in range(4)]
-    assert trimmed == names[:3], "what the job did not have is not durable"
+    assert trimmed == [0, 1, 2], "what the job did not have is not durable"
 
 
 def test_a_slice_outlives_the_removal_of_its_segment(tmp_path: Path) -> None:
