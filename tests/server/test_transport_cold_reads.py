@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from tidelog.base.files import DiskDirectory, FileSlice
-from tidelog.protocol.spares import Spares
 from tidelog.server.pages import PageProbe
 from tidelog.server.sockets import Sockets
 from tidelog.server.transport import Transport
@@ -60,7 +59,6 @@ class QuietHost:
         self.loop = cast(asyncio.AbstractEventLoop, None)
         self.sockets = cast(Sockets, self.watched)
         self.receive_buffer = memoryview(bytearray(1_000))
-        self.spares = Spares(lambda size: memoryview(bytearray(size)))
         self.cold = ColdPages()
         self.probe: PageProbe = self.cold
 

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from tests.wire.harness import PRODUCE, Harness, batch_of, decode_answer, request_frame
 from tests.wire.requests import produce_values
-from tidelog.base.limits import FRAME_GROWTH_SIZE, SPARE_FOR_SIZE, SPARE_SIZE, SPARES_MAX
+from tidelog.base.limits import FRAME_GROWTH_SIZE
 from tidelog.handlers.table import dispatch
 from tidelog.protocol.connection import FRAME_SIZE_MIN, Connection, Slot
 from tidelog.protocol.errors import MalformedRequest
-from tidelog.protocol.spares import Spares
 
 _SIZE = Struct(">i")
 FRAME_SIZE_MAX = 4 * FRAME_GROWTH_SIZE
@@ -23,10 +22,6 @@ FRAMES = st.lists(st.binary(min_size=FRAME_SIZE_MIN, max_size=40), max_size=12)
 
 def stream_of(frames: list[bytes]) -> bytes:
     return b"".join(_SIZE.pack(len(frame)) + frame for frame in frames)
-
-
-def new_spares() -> Spares:
-    return Spares(lambda size: memoryview(bytearray(size)))
 
 
 def feed(connection: Connection, data: bytes, shared: bytearray) -> list[bytes]:
@@ -68,65 +63,12 @@ def test_any_splitting_of_a_stream_gives_the_same_frames(
 
 
 @pytest.mark.parametrize("size", [FRAME_GROWTH_SIZE - 4, FRAME_GROWTH_SIZE, 3 * FRAME_GROWTH_SIZE + 7])
-@pytest.mark.parametrize("spares", [None, new_spares()])
-def test_a_frame_larger_than_every_buffer_arrives_whole(size: int, spares: Spares | None) -> None:
-    connection = Connection(FRAME_SIZE_MAX, spares=spares)
+def test_a_frame_larger_than_every_buffer_arrives_whole(size: int) -> None:
+    connection = Connection(FRAME_SIZE_MAX)
     frame = bytes(range(256)) * (size // 256 + 1)
     frame = frame[:size]
     received = feed(connection, stream_of([frame, b"12345678"]), bytearray(100_000))
     assert received == [frame, b"12345678"]
-
-
-def begin(connection: Connection, size: int) -> memoryview:
-    """Where the rest of a frame of that size goes, of which one byte has come."""
-    assert connection.receive(memoryview(bytearray(_SIZE.pack(size) + b"x"))) == []
-    target = connection.receive_target()
-    assert target is not None and len(target) == size - 1
-    return target
-
-
-def test_large_frames_that_come_in_pieces_share_memory_one_after_the_other() -> None:
-    spares = new_spares()
-    first, second = (Connection(FRAME_SIZE_MAX, spares=spares) for _ in range(2))
-    for size in (SPARE_FOR_SIZE, SPARE_SIZE - 4):
-        targets = [begin(first, size), begin(second, size)]
-        for each, target in zip(b"ab", targets, strict=True):
-            target[:] = bytes([each]) * len(target)
-        frames = [connection.received_in_target(size - 1) or b"" for connection in (first, second)]
-        assert [*map(bytes, frames)] == [b"x" + b"a" * (size - 1), b"x" + b"b" * (size - 1)]
-        first.give_back()
-        second.give_back()
-    assert spares.made_count == 2
-
-
-def test_a_frame_that_never_becomes_whole_gives_its_memory_back() -> None:
-    spares = new_spares()
-    for _ in range(2 * SPARES_MAX):
-        connection = Connection(FRAME_SIZE_MAX, spares=spares)
-        begin(connection, SPARE_SIZE - 4)
-        connection.drop_answers()
-    assert spares.made_count == 1
-
-
-def test_memory_of_a_frame_that_is_being_dealt_with_is_nobody_else_s() -> None:
-    """Also when its connection ends meanwhile."""
-    spares = new_spares()
-    connection, other = (Connection(FRAME_SIZE_MAX, spares=spares) for _ in range(2))
-    begin(connection, SPARE_FOR_SIZE)[:] = b"a" * (SPARE_FOR_SIZE - 1)
-    frame = connection.received_in_target(SPARE_FOR_SIZE - 1)
-    connection.drop_answers()
-    begin(other, SPARE_FOR_SIZE)[:] = b"b" * (SPARE_FOR_SIZE - 1)
-    assert bytes(frame or b"") == b"x" + b"a" * (SPARE_FOR_SIZE - 1)
-
-
-def test_whoever_finds_no_spare_memory_has_its_own() -> None:
-    spares = new_spares()
-    connections = [Connection(FRAME_SIZE_MAX, spares=spares) for _ in range(SPARES_MAX + 2)]
-    targets = [begin(connection, SPARE_FOR_SIZE) for connection in connections]
-    for number, target in enumerate(targets):
-        target[:] = bytes([number]) * len(target)
-    assert [target[0] for target in targets] == list(range(SPARES_MAX + 2))
-    assert spares.made_count == SPARES_MAX
 
 
 @given(st.integers(-(2**31), 2**31 - 1), st.binary(max_size=20))

@@ -1,11 +1,11 @@
 """One client's byte stream without the socket: frames in, answers out in the order of the requests.
 
 Bytes arrive in the shell's shared buffer. Frames that are whole in it are handed on where they lie; only
-a frame that is cut off at the end of the buffer gets a buffer of its own, a spare one if there is any, else
-one that grows with what arrives and not with what the client announced.
+a frame that is cut off at the end of the buffer gets a buffer of its own, which grows with what arrives
+and not with what the client announced.
 
 **Invariant:** answers leave in the order in which their requests came; a frame's memory is the caller's
-only until the next call of `receive` or `give_back`.
+only until the next call of `receive`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Protocol
 
 from tidelog.base.files import FileSlice
 from tidelog.base.forms import PLAINTEXT
-from tidelog.base.limits import FRAME_GROWTH_SIZE, SPARE_FOR_SIZE, SPARE_SIZE
+from tidelog.base.limits import FRAME_GROWTH_SIZE
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.refusals import Refusals
-from tidelog.protocol.spares import Spares
 
 Piece = bytes | bytearray | FileSlice
 Answer = bytes | bytearray | list[Piece]
@@ -51,8 +50,6 @@ class Connection:
         "_filled",
         "_frame_size_max",
         "_partial_size",
-        "_spare",
-        "_spares",
         "held_size",
         "listener",
         "output",
@@ -65,11 +62,7 @@ class Connection:
     )
 
     def __init__(
-        self,
-        frame_size_max: int,
-        peer: tuple[str, int] = ("", 0),
-        listener: str = PLAINTEXT,
-        spares: Spares | None = None,
+        self, frame_size_max: int, peer: tuple[str, int] = ("", 0), listener: str = PLAINTEXT
     ) -> None:
         self.peer = peer  # the client's address and port
         self.listener = listener  # the name of the one that it came in by
@@ -77,9 +70,7 @@ class Connection:
         self.refusals: Refusals | None = None  # of batches that will be sent again
         self.software = ("unknown", "unknown")  # its name and version, as it says by ApiVersions
         self._frame_size_max = frame_size_max
-        self._spares = spares
-        self._spare: memoryview | None = None  # that the last large frame is in
-        self.partial: bytearray | memoryview | None = None  # of a frame that has begun
+        self.partial: bytearray | None = None  # of a frame that has begun
         self._partial_size = 0  # of the whole frame with its size prefix; 0 if that is not known yet
         self._filled = 0
         self.slots: deque[Slot] = deque()  # of requests without an answer, or whose answer waits for others
@@ -124,7 +115,7 @@ class Connection:
     def receive(self, data: memoryview) -> list[memoryview]:
         """The whole frames in `data`, without their size prefix; the rest is kept for the next time."""
         if self.partial is not None:
-            data = memoryview(bytearray().join((self.partial[: self._filled], data)))
+            data = memoryview(self.partial[: self._filled] + data)
             self.partial = None
         frames: list[memoryview] = []
         position, end = 0, len(data)
@@ -147,21 +138,8 @@ class Connection:
     def _keep(self, rest: memoryview, size: int) -> None:
         self._partial_size = size
         self._filled = len(rest)
-        self.partial = self._memory_for(size)
+        self.partial = bytearray(min(size, max(FRAME_GROWTH_SIZE, self._filled)) if size else self._filled)
         self.partial[: self._filled] = rest
-
-    def _memory_for(self, size: int) -> bytearray | memoryview:
-        if self._spares is not None and SPARE_FOR_SIZE <= size <= SPARE_SIZE:
-            self._spare = self._spares.take()
-            if self._spare is not None:
-                return self._spare[:size]
-        return bytearray(min(size, max(FRAME_GROWTH_SIZE, self._filled)) if size else self._filled)
-
-    def give_back(self) -> None:
-        """The frame that came last is dealt with: its memory can be another's."""
-        if self._spare is not None and self._spares is not None:
-            self._spares.give(self._spare)
-            self._spare = None
 
     def answer(self, answer: Answer) -> None:
         """Answer a request at once, in its turn."""
@@ -207,9 +185,6 @@ class Connection:
                     piece.release()
         self.output = []
         self.slots.clear()
-        if self.partial is not None:  # else whoever deals with the frame gives its memory back
-            self.partial = None
-            self.give_back()
 
 
 def size_of(answer: Answer | None) -> int:

@@ -14,7 +14,6 @@ from typing import Protocol
 
 from tidelog.base.limits import PEER_BUFFER_KEPT_SIZE, PEER_HEAD_SIZE
 from tidelog.broker.peers import PeerClose, PeerSend
-from tidelog.server.memory import new_buffer
 from tidelog.server.sockets import Sockets, set_low_water
 
 CONNECT_TIMEOUT_S = 5.0
@@ -215,10 +214,9 @@ class _Link:
     def _begin_large(self, size: int, received: memoryview) -> None:
         buffer = self._large[:size]
         if len(buffer) < size:
-            new = new_buffer(size)
-            buffer = new[:size]
+            buffer = memoryview(bytearray(size))
             if size <= PEER_BUFFER_KEPT_SIZE:
-                self._large = new
+                self._large = buffer
         self._buffer, self._filled = buffer, len(received)
         assert self._socket is not None
         self._low_water = set_low_water(self._socket, size - len(received), self._low_water)

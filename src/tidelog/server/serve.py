@@ -38,13 +38,11 @@ from tidelog.handlers.table import dispatch
 from tidelog.log.directory import ForeignDirectory, LogDirectory
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest
-from tidelog.protocol.spares import Spares
 from tidelog.server.effects import Effects
 from tidelog.server.flushing import run_together
 from tidelog.server.jobs import PAUSE_S, Jobs
 from tidelog.server.listeners import advertised_of, bind, listeners_of, peer_listener_of, probe_listener_of
 from tidelog.server.locks import DirectoryLocks, StartFailed
-from tidelog.server.memory import new_buffer
 from tidelog.server.pages import PageProbe
 from tidelog.server.peers import Peers
 from tidelog.server.probe import Probe
@@ -95,8 +93,7 @@ class Server:
         self.addresses: dict[str, tuple[str, int]] = {}  # what clients are told, by listener
         self.node_id = self.settings.number("node.id")
         self.failed: asyncio.Event = asyncio.Event()
-        self.receive_buffer = new_buffer(RECEIVE_BUFFER_SIZE)[:RECEIVE_BUFFER_SIZE]
-        self.spares = Spares(new_buffer)
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
         self._frame_size_max = self.settings.number("socket.request.max.bytes")
         self._idle_ms = self.settings.number("connections.max.idle.ms")
         self._transports: dict[Connection, Transport] = {}

@@ -22,7 +22,6 @@ from tidelog.base.forms import PLAINTEXT
 from tidelog.base.limits import PIPELINED_REQUESTS_MAX, PROBE_SIZE, SEND_CHUNK_SIZE, UNSENT_BYTES_MAX
 from tidelog.protocol.connection import Answer, Connection, Piece
 from tidelog.protocol.errors import MalformedRequest
-from tidelog.protocol.spares import Spares
 from tidelog.server.pages import PageProbe
 from tidelog.server.sockets import Sockets, set_low_water
 
@@ -37,7 +36,6 @@ class Host(Protocol):
     loop: asyncio.AbstractEventLoop
     sockets: Sockets
     receive_buffer: memoryview
-    spares: Spares
     probe: PageProbe
 
     def on_frames(self, transport: Transport, frames: list[memoryview]) -> None: ...
@@ -84,7 +82,7 @@ class Transport:
         self._host = host
         self._socket = sock
         self.peer = peer[0]
-        self.connection = Connection(frame_size_max, peer, listener, host.spares)
+        self.connection = Connection(frame_size_max, peer, listener)
         self._queue: deque[Piece] = deque()
         self._kept: list[memoryview] = []  # frames that came while there was no room for their answers
         self._kept_size = 0
@@ -139,8 +137,6 @@ class Transport:
             self._note_partial()
         if frames and not self.is_closed:
             self._host.on_frames(self, frames)
-        if frames and target is not None:
-            connection.give_back()
 
     def _note_partial(self) -> None:
         """A frame has begun, grown or ended: what is kept of it counts, the rest can come in large pieces."""
