@@ -57,10 +57,10 @@ METHOD = (
     " processes that answer canned bytes; CPU is that of all processes of the cluster over the bytes"
     " acknowledged: 1 GB is about 1,000 batches",
     "cluster, synchronous: one connection, one record of 100 B per request; percentiles of all turns",
-    "cluster, fail-over: one broker leads as many partitions as the row says and is killed by SIGKILL: in the"
-    " first turn one that is not the controller, in the second the controller; both kinds have a session of"
+    "cluster, fail-over: one broker leads as many partitions as the row says and is killed by SIGKILL, by"
+    " turns one that is not the controller and the controller; both kinds have a session of"
     f" {SESSION_MS / 1_000:.0f} s; until one record to each partition has been acknowledged (acks=all) by its"
-    " new leader; half: until half of them were",
+    " new leader, the longest of the turns; half: until half of them were, their median",
     "cluster, memory: VmRSS of all processes, ZooKeeper and the command that started them included, when the"
     " load of a turn is done",
 )
@@ -207,12 +207,10 @@ def _other_rows(run: Run, taken: dict[str, Taken]) -> list[Row]:
     name = f"{run.scale.partition_count:,} partitions × {BROKERS} replicas"
     created = {peer: Sample(median(each.created_seconds)) for peer, each in taken.items()}
     rows = [Row(f"{name}: create", "s", created.get("Tidelog"), created.get("Kafka"))]
-    for turn in range(run.scale.cluster_turns):
-        whom = VICTIMS[turn % len(VICTIMS)]
-        half, last = (
-            {peer: Sample(pick(each.away_seconds[turn])) for peer, each in taken.items()}
-            for pick in (median, max)
-        )
+    for place, whom in enumerate(VICTIMS[: run.scale.cluster_turns]):
+        away = {peer: each.away_seconds[place :: len(VICTIMS)] for peer, each in taken.items()}
+        half = {peer: Sample(median(map(median, turns))) for peer, turns in away.items()}
+        last = {peer: Sample(max(map(max, turns))) for peer, turns in away.items()}
         case = f"{name}: writable after SIGKILL of {whom}"
         rows.append(Row(f"{case}, half", "s", half.get("Tidelog"), half.get("Kafka")))
         rows.append(Row(f"{case}, all", "s", last.get("Tidelog"), last.get("Kafka"), WRITABLE_TARGET))
