@@ -6,6 +6,7 @@ What can be said of one session is said of the shared one; what needs a start of
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +118,21 @@ def test_a_session_has_the_settings_that_matter(spark: SparkSession) -> None:
 def test_python_tasks_talk_through_unix_sockets(spark: SparkSession) -> None:
     assert spark.sparkContext.parallelize([1, 2]).map(lambda number: number + 1).sum() == 5
     assert list(socket_directory().glob(".*.sock"))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_told"), [(EOFError, False), (BrokenPipeError, False), (ValueError, True)]
+)
+def test_the_end_of_the_jvm_prints_no_traceback(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], error: type[Exception], is_told: bool
+) -> None:
+    server = spark.sparkContext._accumulatorServer
+    try:
+        raise error
+    except error:
+        with socket.socket() as request:
+            server.handle_error(request, "")
+    assert bool(capsys.readouterr().err) is is_told
 
 
 def test_a_running_session_keeps_what_was_set_and_takes_what_is_asked(spark: SparkSession) -> None:

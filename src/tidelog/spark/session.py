@@ -23,7 +23,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from socketserver import BaseServer
+from typing import TYPE_CHECKING, Any
 
 from tidelog.spark.java import find_java
 
@@ -87,7 +88,8 @@ def session(
     from pyspark.sql import SparkSession
 
     wanted = dict(config or {}) | ({"spark.master": master} if master else {})
-    if SparkContext._active_spark_context is None:
+    is_new = SparkContext._active_spark_context is None
+    if is_new:
         taken = _launch(wanted, is_java_install_allowed=is_java_install_allowed)
         wanted.setdefault("spark.app.name", app_name)
     else:
@@ -97,8 +99,22 @@ def session(
     for name, value in (without(default_settings(is_local=is_local), taken) | wanted).items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
+    if is_new:
+        expect_the_end(spark.sparkContext._accumulatorServer)
     register(spark)
     return spark
+
+
+def expect_the_end(server: BaseServer) -> None:
+    """Have PySpark's server of accumulators take the end of the JVM for what it is. Where it hears of that
+    before it is told to stop, as it may at a Ctrl-C, it prints a traceback."""
+    tell = server.handle_error
+
+    def handle_error(request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], EOFError | ConnectionError):
+            tell(request, client_address)
+
+    server.handle_error = handle_error  # type: ignore[method-assign]
 
 
 def register(spark: SparkSession) -> None:
