@@ -334,9 +334,7 @@ class Log:
         """All that is written and not yet durable, as a job. Sealed segments take their indexes along, and
         if it is the last flush so does the active one."""
         files: list[File] = []
-        # A segment sealed at the recovery point was flushed without its last index entries.
-        first = max(bisect_left(self.bases, self.recovery_point) - 1, 0)
-        for segment in self.segments[first:]:
+        for segment in self.segments[self._first_unflushed() :]:
             segment.open()
             files += [segment.file] if segment is self.active and not is_last else segment.open_files()
         for index in self.aborted.values():
@@ -362,8 +360,12 @@ class Log:
             self._unsynced_names.append(LEADER_EPOCHS)
         return [self.directory.open(name) for name in self._unsynced_names if self.directory.exists(name)]
 
+    def _first_unflushed(self) -> int:
+        """A segment sealed at the recovery point counts: it was flushed without its last index entries."""
+        return max(bisect_left(self.bases, self.recovery_point) - 1, 0)
+
     def end_flush(self, job: FlushJob, now_ms: int) -> None:
-        first = max(bisect_left(self.bases, self.recovery_point) - 1, 0)
+        first = self._first_unflushed()
         self.recovery_point = max(self.recovery_point, job.end_offset)
         for segment in self.segments[first : bisect_right(self.bases, self.recovery_point) - 1]:
             segment.trim()

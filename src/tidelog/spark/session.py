@@ -23,12 +23,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from socketserver import BaseServer
 from typing import TYPE_CHECKING, Any
 
 from tidelog.spark.java import find_java
 
 if TYPE_CHECKING:
+    from socketserver import BaseServer
+
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
