@@ -148,7 +148,7 @@ class StandaloneCluster:
         assert all(process.poll() is None for process in self.processes), "a process of the cluster ended"
         try:
             return bool(self.state()["aliveworkers"] == self._worker_count)
-        except (URLError, ConnectionError):
+        except (URLError, ConnectionError, json.JSONDecodeError):  # at first that page is the one for people
             return False
 
     def _said(self) -> str:
