@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -264,7 +265,8 @@ class AioReader:
             consumer.seek(place, 0)
         while not self._ended.is_set():
             await self._poll(consumer)
-        await consumer.stop()
+        with suppress(asyncio.CancelledError):  # of its own fetches, which it does not catch if one backs off
+            await consumer.stop()
 
     async def _poll(self, consumer: aiokafka.AIOKafkaConsumer) -> None:
         try:

@@ -86,6 +86,12 @@ class PartitionCheck:
             for name, ledger in ledgers.items()
             for offset, number in dict(ledger.acknowledged[partition]).items()
         }
+        self._unplaced = {
+            (name, number)
+            for name, ledger in ledgers.items()
+            for place, number in set(ledger.unplaced)
+            if place == partition
+        }
 
     def add(self, offset: int, value: bytes) -> None:
         if offset != self._next_offset:
@@ -95,6 +101,7 @@ class PartitionCheck:
         if value != content(writer, self._partition, number):
             self._wrong(f"offset {offset} holds {value[:40]!r}, written for partition {partition}")
         self._check_order(offset, writer, number)
+        self._unplaced.discard((writer, number))
         expected = self._acknowledged.pop(offset, None)
         if expected is not None and expected != (writer, number):
             self._findings.missing_count += 1
@@ -104,6 +111,9 @@ class PartitionCheck:
         self._findings.missing_count += len(self._acknowledged)
         for offset, (writer, number) in list(self._acknowledged.items())[:3]:
             self._wrong(f"offset {offset}, record {number} of {writer}, was acknowledged and is missing")
+        self._findings.missing_count += len(self._unplaced)
+        for writer, number in sorted(self._unplaced)[:3]:
+            self._wrong(f"record {number} of {writer} was acknowledged and is missing")
 
     def _check_order(self, offset: int, writer: str, number: int) -> None:
         expected = self._next_number[writer]

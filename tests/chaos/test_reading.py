@@ -16,6 +16,16 @@ def check(values: dict[int, bytes], acknowledged: dict[int, int], is_idempotent:
     return findings
 
 
+def test_a_record_that_was_acknowledged_without_its_place_must_be_somewhere() -> None:
+    for values, missing in ((records(0, 1), 0), (records(0), 1)):
+        findings = Findings()
+        checked = PartitionCheck(0, {"w": Ledger(True, [{0: 0}], [2], unplaced={(0, 1), (1, 7)})}, findings)
+        for offset, value in values.items():
+            checked.add(offset, value)
+        checked.end()
+        assert (findings.missing_count, len(findings.wrong)) == (missing, missing)
+
+
 def records(*numbers: int) -> dict[int, bytes]:
     return {offset: content("w", 0, number) for offset, number in enumerate(numbers)}
 

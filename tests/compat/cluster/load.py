@@ -46,8 +46,7 @@ class Trickle(ReplicatedLoad):
     def ends(self) -> dict[Partition, int]:
         """How far each partition was acknowledged."""
         (writer,) = self.writers
-        acknowledged = writer.ledger.acknowledged
-        return {(self.topic, index): len(each) for index, each in enumerate(acknowledged)}
+        return {(self.topic, index): count for index, count in enumerate(writer.ledger.counts)}
 
 
 class _SlowWriter(Writer):
