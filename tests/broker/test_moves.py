@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.log.making import make_batch
 from tests.wire.harness import Harness, batch_of, parts
 from tests.wire.requests import fetch, produce
 from tidelog.base import limits
 from tidelog.broker import moves
+from tidelog.cluster.image import PartitionFacts
 from tidelog.log.recovery import open_log
+from tidelog.replication.follower import Cut
+from tidelog.replication.partition import Partition
 
 ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS = 34, 35
 
@@ -333,3 +337,67 @@ def test_the_old_folder_stays_until_the_checkpoints_tell_where_the_log_starts(ha
     assert harness.partition("t").log.end_offset == 10
     settle(harness)
     assert sorted(path.parent.name for path in harness.path.parent.glob("*/t-0")) in (["a"], ["b"])
+
+
+def follow(harness: Harness) -> Partition:
+    """Let broker 2 lead partition 0 of t."""
+    partition = harness.partition("t")
+    partition.become_follower(PartitionFacts(2, 1, [2], [2, 1], 9))
+    harness.broker.replicas._fetcher(2).add(partition)
+    return partition
+
+
+def cut(harness: Harness, partition: Partition, offset: int) -> None:
+    replicas = harness.broker.replicas
+    replicas._cut(replicas._fetcher(2), [(partition, Cut(offset))])
+
+
+def test_a_follower_s_log_moves(harness: Harness) -> None:
+    produce(harness, 9, "t", batch_of(5))
+    partition = follow(harness)
+    assert move(harness, "b") == 0
+    settle(harness)
+    assert shown(harness) == [("b", 0, False)]
+    assert partition.log.end_offset == 5
+
+
+def test_a_log_that_is_cut_while_it_moves_is_copied_anew(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moves, "MOVE_REST_SIZE_MAX", 0)
+    for _ in range(3):
+        produce(harness, 9, "t", batch_of(5, b"a"))
+    harness.holds_copies = True
+    move(harness, "b")
+    produce(harness, 9, "t", batch_of(5, b"a"))
+    harness.run_copies()  # the first segment is there; another round is wanted
+    partition = follow(harness)
+    cut(harness, partition, 10)
+    for _ in range(2):
+        partition.append_own(make_batch(5, value=b"b"), harness.broker.now_ms)
+    assert partition.log.end_offset == 20
+    expected = b"".join(segment.file.read(0, segment.size) for segment in partition.log.segments)
+    harness.holds_copies = False
+    harness.run_copies()
+    settle(harness)
+    assert shown(harness) == [("b", 0, False)]
+    assert b"".join(s.file.read(0, s.size) for s in partition.log.segments) == expected
+    assert [name.endswith("-future") for removal in harness.removals for name in removal.names].count(
+        True
+    ) == 1
+
+
+def test_a_log_that_has_just_moved_is_cut_when_its_old_folder_is_gone(harness: Harness) -> None:
+    for _ in range(2):
+        produce(harness, 9, "t", batch_of(5))
+    partition = follow(harness)
+    harness.holds_checkpoints = True
+    move(harness, "b")
+    harness.settle()
+    assert partition.directory.path.endswith("b") and (harness.path / "t-0").exists()
+    cut(harness, partition, 5)
+    assert partition.log.end_offset == 10, "a crash would find two folders, and take the longer one"
+    harness.holds_checkpoints = False
+    settle(harness)
+    assert partition.log.end_offset == 5
+    assert not (harness.path / "t-0").exists()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.log.making import make_batch
 from tests.wire.harness import Harness
 from tidelog.broker.partitions import Checkpoint
 from tidelog.cluster.image import PartitionFacts
+from tidelog.cluster.store import Outcome, Refused, StoreReply, StoreRequest, Unknown, Write
 from tidelog.replication.follower import Cut
 
 
@@ -33,3 +37,72 @@ def test_a_cut_that_waited_is_not_carried_out_again_on_what_came_since(tmp_path:
     for checkpoint in checkpoints:
         harness.broker.on_checkpointed(checkpoint, None)
     assert (partition.log.end_offset, replicas.cut_count) == (20, 1)
+
+
+def test_a_failed_disk_is_given_up_again_until_the_store_has_it(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+    harness.create_topic("t", 1)
+    broker, partition = harness.broker, harness.broker.partitions.find("t", 0)
+    assert partition is not None and partition.facts is not None
+    topic = broker.image.topics["t"]
+    facts = replace(partition.facts, in_sync_replicas=[broker.node_id, 7], replicas=[broker.node_id, 7])
+    topic.partitions[0] = facts
+    harness.holds_store = True
+    broker.fail_directory(partition.directory, OSError(5, "Input/output error"))
+    outcomes: list[Outcome] = [Unknown("lost"), Refused(0, "BadVersionError"), Unknown("lost")]
+    for number, outcome in enumerate(outcomes):
+        harness.advance(100)
+        (asked,) = given_up(harness)
+        if number == 0:
+            broker.replicas.assign(partition, facts)  # something of the topic has changed
+        harness.advance(100)
+        assert not given_up(harness), "one at a time"
+        broker.on_store_event(StoreReply(asked.ticket, outcome))
+    harness.advance(100)
+    assert given_up(harness)
+
+
+def given_up(harness: Harness) -> list[StoreRequest]:
+    held, harness.held_requests = harness.held_requests, []
+    return [
+        request
+        for request in held
+        if any(
+            isinstance(each, Write) and "/topics/" in each.path
+            for each in getattr(request.action, "operations", ())
+        )
+    ]
+
+
+@pytest.mark.parametrize("leader", [1, 7])
+def test_what_a_failed_disk_is_elected_for_or_in_sync_with_is_given_up(tmp_path: Path, leader: int) -> None:
+    harness = Harness(tmp_path)
+    harness.create_topic("t", 1)
+    broker, partition = harness.broker, harness.broker.partitions.find("t", 0)
+    assert partition is not None and partition.facts is not None
+    broker.fail_directory(partition.directory, OSError(5, "Input/output error"))
+    harness.advance(100)
+    harness.holds_store = True
+    version = partition.facts.version + 1
+    facts = replace(partition.facts, leader=leader, in_sync_replicas=[1, 7], replicas=[1, 7], version=version)
+    broker.image.topics["t"].partitions[0] = facts
+    broker.replicas.assign(partition, facts)
+    harness.advance(100)
+    assert given_up(harness)
+
+
+def test_who_is_not_registered_begins_to_lead_nothing(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+    harness.create_topic("t", 1)
+    broker, partition = harness.broker, harness.broker.partitions.find("t", 0)
+    assert partition is not None and partition.facts is not None
+    facts = replace(partition.facts, leader_epoch=1, version=partition.facts.version + 1)
+    broker.registration.is_registered = False
+    broker.replicas.assign(partition, facts)
+    assert partition.leader_epoch == 0, "it may be said of another broker with this number"
+    same = replace(facts, leader_epoch=0)
+    broker.replicas.assign(partition, same)
+    assert partition.facts is same, "what it leads it goes on with"
+    broker.registration.is_registered = True
+    broker.replicas.assign(partition, replace(facts, version=same.version + 1))
+    assert partition.leader_epoch == 1

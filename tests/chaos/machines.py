@@ -114,8 +114,7 @@ class Machines:
             self._start_zookeepers(stack)
             self.connect = ",".join(each.connect for each in self.zookeepers.values()) + CHROOT
             for node_id in range(1, self._counts[0] + 1):
-                self.brokers[node_id] = self._make_broker(node_id, stack)
-                stack.callback(self.kill, node_id)
+                self._add(node_id, stack)
             self.start(self.brokers)
             self.truth = Truth(self.connect)
             stack.callback(self.truth.close)
@@ -137,6 +136,15 @@ class Machines:
             self.zookeepers[number].spawn()
         for member in self.zookeepers.values():
             member.wait_ready()
+
+    def add(self, node_id: int) -> None:
+        """One more broker, which serves when this returns."""
+        self._add(node_id, self._stack)
+        self.start([node_id])
+
+    def _add(self, node_id: int, stack: ExitStack) -> None:
+        self.brokers[node_id] = self._make_broker(node_id, stack)
+        stack.callback(self.kill, node_id)
 
     def _make_broker(self, node_id: int, stack: ExitStack) -> BrokerProcess:
         folder = self.directory / f"broker-{node_id}"

@@ -15,6 +15,7 @@ import pytest
 from tests.chaos.awaiting import await_that, let_pass
 from tests.chaos.clients import Clients
 from tests.chaos.machines import SESSION_MS, Machines
+from tests.chaos.ports import unused_port
 from tests.chaos.replicas import differing_replicas
 from tests.chaos.truth import Led
 from tests.chaos.workload import content
@@ -24,6 +25,7 @@ from tests.differential.plain import decode
 from tests.differential.sides import Side, Silence
 from tests.log.making import make_batch
 from tidelog.protocol.errors import ErrorCode
+from tidelog.testing.process import BrokerProcess
 
 pytestmark = pytest.mark.usefixtures("needs_zookeeper")
 
@@ -69,9 +71,17 @@ def put_to_sleep(machines: Machines, node_id: int) -> None:
 
 def wake(machines: Machines, node_id: int) -> None:
     """Until it is one of them again, under a new epoch."""
+    before = epoch_of(machines, node_id)
     machines.brokers[node_id].resume()
     await_that(lambda: node_id in machines.truth.brokers(), f"{node_id} does not come back", WAIT_S)
     machines.await_whole(WAIT_S)
+    assert epoch_of(machines, node_id) > before
+
+
+def epoch_of(machines: Machines, node_id: int) -> int:
+    node = machines.truth.node(f"/brokers/epochs/{node_id}")
+    assert node is not None
+    return int(node["epoch"])
 
 
 def leaders(machines: Machines) -> list[tuple[str, int, int, int]]:
@@ -136,6 +146,31 @@ def test_a_leader_that_wakes_acknowledges_nothing_that_others_do_not_have(
         codes = [code_of(answer) for answer in answers if answer is not None]
         assert ErrorCode.none not in codes and late_count(machines, slept) == 0
     assert differing_replicas(machines) == []
+
+
+@pytest.mark.parametrize("is_gone", [False, True], ids=["", "and-is-gone-again"])
+def test_a_broker_that_was_replaced_while_it_slept_ends_when_it_wakes(
+    machines: Machines, is_gone: bool
+) -> None:
+    slept = machines.truth.partitions(TOPIC)[0].leader
+    put_to_sleep(machines, slept)
+    old = machines.brokers[slept]
+    places = {"listeners", "advertised.listeners", "log.dirs"}
+    settings = {key: text for key, text in old.properties.items() if key not in places}
+    addresses = {"listeners": f"CLIENTS://127.0.0.1:{unused_port()},PEERS://127.0.0.1:{unused_port()}"}
+    with BrokerProcess(machines.directory / "replacement", settings | addresses) as replacement:
+        await_that(lambda: slept in machines.truth.brokers(), "the replacement is not there", WAIT_S)
+        if is_gone:
+            replacement.kill()
+            await_that(
+                lambda: slept not in machines.truth.brokers(), "the replacement is still there", WAIT_S
+            )
+        led = leaders(machines)
+        old.resume()
+        await_that(lambda: not old.is_running, "the replaced broker goes on", WAIT_S)
+        reason = "was registered from another directory" if is_gone else "is registered by the broker at"
+        assert f"node.id {slept} {reason}" in old.stderr()
+        assert not [each for each in leaders(machines) if each[2] == slept and each not in led]
 
 
 def produce(machines: Machines, node_id: int, number: int) -> Asked:

@@ -153,6 +153,29 @@ def test_a_throttled_move_is_listed_watched_and_cancelled(
     assert tidelog(*_REASSIGN, "--verify").lines == ["nothing is moving"]
 
 
+def test_a_second_throttled_plan_lets_the_first_one_be_throttled(
+    four: Cluster, tidelog: Command, tmp_path: Path
+) -> None:
+    _make(four, "twice", [[1, 2], [1, 2]], tmp_path / "before")
+    _make(four, "all", [[1, 2]], tmp_path / "before")
+    key = "leader.replication.throttled.replicas"
+    assert tidelog("config", "set", "topic/all", f"{key}=*").exit_code == 0
+    for number in (0, 1):
+        plan = tmp_path / f"plan-{number}"
+        plan.write_text(json.dumps(plan_json({("twice", number): (1, 3 + number)})))
+        words = ("--throttle", "1", "--yes", "--no-wait")
+        begun = tidelog(*_REASSIGN, "--file", str(plan), *words)
+        assert begun.exit_code == 0, begun.error
+    assert _settings(tidelog, "topic/twice") == {
+        "leader.replication.throttled.replicas": "0:1,0:2,1:1,1:2",
+        "follower.replication.throttled.replicas": "0:3,1:4",
+    }
+    begun = tidelog(*_REASSIGN, "--file", _plan(tmp_path / "plan", "all", [1, 3]), *words)
+    assert begun.exit_code == 0 and _settings(tidelog, "topic/all")[key] == "*", begun.error
+    watched = tidelog(*_REASSIGN, "--watch")
+    assert watched.exit_code == 0 and _settings(tidelog, "topic/twice") == {}, watched.error
+
+
 def _assert_interrupted(command: Command) -> None:
     """Ctrl-C while it is watched, at the first look."""
     with mock.patch("tidelog.cli.cluster_progress.list_moves", side_effect=KeyboardInterrupt):

@@ -55,7 +55,7 @@ def started(*words: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 def processes_of(folder: Path) -> list[str]:
     """Command lines that name the folder."""
-    seen = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
+    seen = subprocess.run(["ps", "-eo", "args", "-ww"], capture_output=True, text=True, check=True)
     return [line for line in seen.stdout.splitlines() if str(folder) in line]
 
 
@@ -86,6 +86,21 @@ def test_a_cluster_keeps_what_it_was_given_and_leaves_no_process(tmp_path: Path)
         assert message.value() == b"kept"
         reader.close()
     assert processes_of(folder) == []
+
+
+def test_an_ensemble_is_kept_as_large_as_it_was_and_a_closed_terminal_ends_all_of_it(
+    tmp_path: Path, tidelog: Tidelog
+) -> None:
+    folder = tmp_path / "cluster"
+    words = ("cluster", "--brokers", "1", "--dir", str(folder))
+    with started(*words, "--zookeepers", "3") as (process, told):
+        assert "tidelog cluster ready: " in told
+        assert len([line for line in processes_of(folder) if "QuorumPeerMain" in line]) == 3
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(STOP_SECONDS_MAX) == 0
+    assert processes_of(folder) == []
+    ended = tidelog(*words)
+    assert ended.exit_code == 1 and "start it with --zookeepers 3" in ended.error, ended.error
 
 
 def test_zookeeper_alone_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:

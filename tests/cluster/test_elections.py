@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.base.config import BrokerSettings, TopicSettings
-from tidelog.cluster.elections import decide_preferred, elect, is_fit, leave
+from tidelog.cluster.elections import decide_preferred, elect, give_up, is_fit, leave
 from tidelog.cluster.image import NOBODY, BrokerEpoch, BrokerFacts, Image, PartitionFacts
 
 NODES = st.lists(st.integers(1, 5), unique=True)
@@ -129,3 +129,29 @@ def test_nobody_is_in_sync_and_eligible_at_once(isr: list[int], stay: list[int],
     eligible, members = leave(facts_of(isr, [], 1, 5), stay, min_insync)
     assert not {*eligible} & {*stay} and set(members) == {*eligible, *stay}
     assert bool(eligible) == (len(stay) < min_insync and bool({*isr} - {*stay}))
+
+
+def test_a_failed_disk_leaves_the_isr_and_whoever_is_left_in_it_can_lead() -> None:
+    left = give_up(facts_of([1, 2, 3]), 1)
+    assert left is not None
+    assert (left.leader, left.leader_epoch, left.version) == (NOBODY, 10, 4)
+    assert (left.in_sync_replicas, left.members) == ([2, 3], {2: 5, 3: 5})
+    elected = elect(image_with([1, 2, 3]), left, SAFE)
+    assert elected is not None and (elected.leader, elected.in_sync_replicas) == (2, [2, 3])
+
+
+def test_a_follower_with_a_failed_disk_leaves_its_leader_as_it_is() -> None:
+    left = give_up(facts_of([1, 2, 3]), 3)
+    assert left is not None
+    assert (left.leader, left.leader_epoch, left.in_sync_replicas) == (1, 9, [1, 2])
+
+
+def test_a_failed_disk_with_what_nobody_else_has_is_waited_for() -> None:
+    assert give_up(facts_of([1]), 1) is None
+    assert give_up(facts_of([1], [1]), 1) is None
+    left = give_up(facts_of([1], [2]), 1)
+    assert left is not None and (left.in_sync_replicas, left.eligible) == ([], [2])
+
+
+def test_a_failed_disk_that_counts_for_nothing_changes_nothing() -> None:
+    assert give_up(facts_of([1, 2]), 3) is None

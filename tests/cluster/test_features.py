@@ -15,6 +15,7 @@ from tidelog.cluster.features import (
     unknown_level,
     update_problem,
 )
+from tidelog.cluster.image import BrokerFacts
 from tidelog.cluster.store import Create, Delete
 
 WIDE = (Feature("a.version", 1, 5), Feature("b.version", 0, 1))
@@ -22,7 +23,7 @@ LEVELS = {"a.version": 3}
 
 
 def problem(name: str, level: int, upgrade_type: int = 1) -> str | None:
-    return update_problem(LEVELS, [FeatureUpdate(name, level, upgrade_type)], 7, WIDE)
+    return update_problem(LEVELS, [FeatureUpdate(name, level, upgrade_type)], 7, {}, WIDE)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ def test_what_kafka_refuses_is_refused_in_its_words(
 
 def test_of_several_bad_updates_the_first_by_name_is_told() -> None:
     updates = [FeatureUpdate("z", 1, 1), FeatureUpdate("a.version", 9, 1), FeatureUpdate("b.version", 1, 1)]
-    told = update_problem(LEVELS, updates, 7, WIDE)
+    told = update_problem(LEVELS, updates, 7, {}, WIDE)
     assert told is not None and "feature a.version." in told
 
 
@@ -113,3 +114,21 @@ def test_a_store_of_a_newer_version_is_not_used() -> None:
     )
     tree.image.feature_levels = {"other.version": 1}
     assert unknown_level(tree.image) is not None
+
+
+@pytest.mark.parametrize(
+    ("known", "reason"),
+    [
+        ({"a.version": (1, 5)}, None),
+        ({"a.version": (2, 4)}, "Broker 3 only supports versions 2-4."),
+        ({"b.version": (0, 1)}, "Broker 3 does not support this feature."),
+        ({}, "Broker 3 only supports versions 1-1."),
+    ],
+)
+def test_a_level_that_some_broker_does_not_know_is_not_taken(
+    known: dict[str, tuple[int, int]], reason: str | None
+) -> None:
+    brokers = {2: BrokerFacts(2, "h", 1, "", 1, features={"a.version": (1, 5)})}
+    brokers[3] = BrokerFacts(3, "h", 1, "", 1, features=known)
+    told = update_problem(LEVELS, [FeatureUpdate("a.version", 5, 1)], 2, brokers, WIDE)
+    assert told == (reason and f"Invalid update version 5 for feature a.version. {reason}")

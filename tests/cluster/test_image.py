@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from tests.cluster.tree import ID, started
+from tidelog.broker.following import notice_of
 from tidelog.cluster.controller import decide_deletion, decide_producer_ids, decide_registration, decide_topic
 from tidelog.cluster.image import BrokerFacts, Image, PartitionFacts, encode_fields
-from tidelog.cluster.store import Delete, Node, Write
+from tidelog.cluster.store import Check, Delete, Node, Write
 
 
 def facts(image: Image) -> object:
@@ -107,4 +109,18 @@ def test_replicas_that_move_are_told_and_others_take_no_place() -> None:
     moving = replace(known, replicas=[3, 2, 1], adding=[3], removing=[1])
     tree.apply([Write(topic.path(0), moving.encode(), 0)])
     assert topic.partitions[0] == replace(moving, version=1)
+    assert facts(tree.image) == facts(tree.loaded())
+
+
+def test_a_topic_that_is_gone_takes_its_partitions_along() -> None:
+    tree = started()
+    tree.apply(decide_topic(tree.image, "a", ID, {}, [[1], [1]]))
+    topic = tree.image.topics["a"]
+    operations = decide_deletion(topic)
+    notice = notice_of([*operations, Check("/controller-epoch", 1)])
+    assert json.loads(notice.data)["paths"] == [topic.path(), "/names/a"]
+    for operation in operations:
+        del tree.nodes[operation.path]
+    gone = [topic.path(1), topic.path(0), topic.path(), "/names/a"]
+    assert sorted(tree.image.take([topic.path(), "/names/a"], {})) == sorted(gone)
     assert facts(tree.image) == facts(tree.loaded())

@@ -69,6 +69,7 @@ class ModestStore:
         self._objections: list[StoreEvent] = []
         self.modesty = Modesty()
         self.close = store.close
+        self.is_connected = True
 
     def submit(self, request: StoreRequest | Watch) -> None:
         objection = self.modesty.objection(request.action) if isinstance(request, StoreRequest) else None

@@ -273,3 +273,15 @@ def test_a_late_fetch_of_before_a_loss_does_not_count_for_who_was_taken_in_again
     assert led.committed() == 70
     led.fetch(2, 80, epoch=1)
     assert led.committed() == UNKNOWN_OFFSET
+
+
+def test_who_left_by_itself_is_taken_in_again_when_it_shows_what_it_has() -> None:
+    led = Led()
+    for node_id in (2, 3):
+        led.fetch(node_id, 100)
+    left = replace(led.leadership.facts, in_sync_replicas=[1, 2], members={1: 1, 2: 1})
+    led.confirm(left)
+    assert led.propose() is None, "its disk may have failed, however much it had"
+    led.fetch(3, 100)
+    proposed = led.propose()
+    assert proposed is not None and proposed.in_sync_replicas == [1, 2, 3]

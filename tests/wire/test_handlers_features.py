@@ -23,8 +23,11 @@ FAILED = "The update failed for all features since the following feature had an 
 @pytest.fixture
 def wide(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
     """A broker that knows more levels than its cluster uses."""
-    monkeypatch.setattr(table.update_problem, "__defaults__", (WIDE,))
+    for function in (table.update_problem, table.unknown_level):
+        monkeypatch.setattr(function, "__defaults__", (WIDE,))
     monkeypatch.setattr(handler, "SUPPORTED", WIDE)
+    known = {each.name: (each.oldest_level, each.newest_level) for each in WIDE}
+    harness.broker.image.brokers[harness.broker.node_id].features = known
     return harness
 
 
@@ -154,3 +157,11 @@ def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     harness.broker.stop()
     with pytest.raises(StoreFailed, match=r"level 2 of tidelog\.version"):
         harness.start()
+
+
+def test_a_broker_ends_when_the_others_use_a_level_that_it_does_not_know(harness: Harness) -> None:
+    broker = harness.broker
+    assert broker.image.brokers[broker.node_id].features == {"tidelog.version": (1, 1)}
+    broker.image.feature_levels = {"tidelog.version": 2}
+    with pytest.raises(StoreFailed, match=r"level 2 of tidelog\.version"):
+        broker.follow(["/features"])

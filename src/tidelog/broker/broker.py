@@ -25,6 +25,7 @@ from tidelog.broker.coordinators import Coordinators
 from tidelog.broker.following import Following, notice_of
 from tidelog.broker.forwarding import Forwarding
 from tidelog.broker.interval import Interval
+from tidelog.broker.offline import Offline
 from tidelog.broker.partitions import Checkpoint, Partitions, RunJobs, run_in_turn
 from tidelog.broker.peers import REPLICATE, PeerClose, PeerSend
 from tidelog.broker.producer_ids import OnProducerId, ProducerIds
@@ -36,7 +37,7 @@ from tidelog.broker.telemetry import Telemetry
 from tidelog.broker.topics import Topics
 from tidelog.broker.waiting import WaitingRoom
 from tidelog.cluster import controller
-from tidelog.cluster.image import BROKER_CONFIG, CONTROLLER, DEFAULT_BROKER, Image, TopicFacts
+from tidelog.cluster.image import BROKER_CONFIG, CONTROLLER, DEFAULT_BROKER, FEATURES, Image, TopicFacts
 from tidelog.cluster.store import (
     Action,
     Changed,
@@ -96,6 +97,7 @@ class Broker:
         self.partitions = Partitions(self.node_id, settings, directories)
         self.checkpoints = Checkpoints(self.partitions.directories)
         self.relocation = Relocation(self)
+        self.offline = Offline(self)
         self.coordinators = Coordinators(self)
         self.topics = Topics(self)
         self.replicas = Replicas(self)
@@ -187,6 +189,8 @@ class Broker:
                 has_brokers = True
             elif path == CONTROLLER:
                 has_controller = True
+            elif path == FEATURES:
+                self.registration.check_levels()
         for topic_id in written:
             topic = self.image.topics_by_id.get(topic_id)
             if topic is not None and self.partitions.of(topic_id) is not None:
@@ -341,9 +345,7 @@ class Broker:
             partition.become_offline()
             self.waiting.on_moved(partition)
             self.coordinators.resign(partition)
-            topic = self.image.topics_by_id.get(partition.topic_id)
-            if topic is not None and self.is_registered:
-                self.replicas.give_up(partition, topic)
+            self.offline.give_up(partition)
         self.checkpoints.release()
 
     @property
@@ -357,6 +359,7 @@ class Broker:
         self.coordinators.tick()  # what is gathered is written before anybody is told that it took too long
         self.waiting.tick(self.uptime_ms)
         self.replicas.tick()
+        self.offline.tick()
         self.following.tick()
         self.control.tick()
         self.forwarding.tick()

@@ -9,7 +9,8 @@ refused unless its epoch is still the last one: who was paused and wakes up can 
 | elections, moves| read the partitions, and decide again from what they are                             |
 | topics, settings| read what was to be written: it is there, or it did not happen                       |
 
-**Invariant:** one write of elections is under way at most; each is decided from the image as it is then.
+**Invariant:** of what it elects by itself one write is under way at most, decided from the image as it is
+then.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tidelog.cluster.elections import Elected, decide_preferred
 from tidelog.cluster.image import CONTROLLER, CONTROLLER_EPOCH, NOBODY
 from tidelog.cluster.reassignments import decide_due
 from tidelog.cluster.store import (
+    NOWHERE,
     Check,
     Create,
     Delete,
@@ -57,6 +59,7 @@ class Control:
         self._is_writing = False
         seconds = broker.settings.number("leader.imbalance.check.interval.seconds")
         self._imbalance = Interval(seconds * 1_000)
+        self._is_imbalanced = False  # leaders may not be the preferred ones, and it is time to see to it
         self.election_count = 0
         self.move_count = 0  # of partitions whose replicas have got to where they were to be
 
@@ -138,9 +141,11 @@ class Control:
             self.stand()
         if not self.is_controller:
             return
-        if self._imbalance.is_over(broker.uptime_ms) and broker.settings.flag("auto.leader.rebalance.enable"):
-            self._restore_preferred()
+        if self._imbalance.is_over(broker.uptime_ms):
+            self._is_imbalanced = broker.settings.flag("auto.leader.rebalance.enable")
         self.look()
+        if self._is_imbalanced and not self._is_writing:
+            self._restore_preferred()
         old = broker.following.old_notices[:NOTICES_DELETED_TOGETHER]
         if len(old) >= NOTICES_DELETED_TOGETHER:
             broker.following.old_notices = []
@@ -167,17 +172,21 @@ class Control:
             self._write_elected(elected)
 
     def _restore_preferred(self) -> None:
+        """Some of them; the rest, and what was refused, when these are written."""
         image = self._broker.image
-        found = [
+        found = (
             Elected(topic, index, facts)
             for topic in image.topics.values()
             for index, known in topic.partitions.items()
             if (facts := decide_preferred(image, known)) is not None
-        ]
-        if found and not self._is_writing:
-            self._write_elected(found[:ELECTIONS_TOGETHER])
+        )
+        elected = list(islice(found, ELECTIONS_TOGETHER))
+        if elected:
+            self._write_elected(elected)
+        else:
+            self._is_imbalanced = False
 
-    def _write_elected(self, elected: list[Elected], then: OnOutcome | None = None) -> None:
+    def _write_elected(self, elected: list[Elected]) -> None:
         self._is_writing = True
         moved_count = sum(
             each.topic.partitions[each.index].is_moving and not each.facts.is_moving for each in elected
@@ -191,8 +200,6 @@ class Control:
             else:
                 # With the next tick: a store that is down says so again and again.
                 self.note_topics(each.topic.topic_id for each in elected)
-            if then is not None:
-                then(outcome)
 
         self.write_partitions(elected, on_outcome)
 
@@ -207,7 +214,13 @@ class Control:
 
     def elect(self, elected: list[Elected], then: OnOutcome) -> None:
         """Write leaders that an administrator has asked for."""
-        self._write_elected(elected, then)
+
+        def on_outcome(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                self._note_written(len(elected), 0)
+            then(outcome)
+
+        self.write_partitions(elected, on_outcome)
 
     # Writing.
 
@@ -220,14 +233,14 @@ class Control:
 
     def write(self, operations: list[Operation], then: OnOutcome) -> None:
         """Ask the store for a change that is the controller's. `then` hears `Done`; `Refused` if something is
-        not as the operations say; `Unknown` if it should be tried again: this broker is not the controller,
-        or the store did not take it, or does not say."""
+        not as the operations say, or if they are too many; `Unknown` if it should be tried again: this broker
+        is not the controller, or the store did not take it, or does not say."""
         if not self.is_controller:
             then(Unknown("this broker is not the controller"))
             return
 
         def on_outcome(outcome: Outcome) -> None:
-            if isinstance(outcome, Done):
+            if isinstance(outcome, Done) or (isinstance(outcome, Refused) and outcome.place == NOWHERE):
                 then(outcome)
             else:
                 self._read_back(operations, outcome, then)

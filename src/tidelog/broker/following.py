@@ -23,8 +23,19 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.image import BROKERS, CHANGES, CONTROLLER, CONTROLLER_EPOCH, encode_fields
-from tidelog.cluster.store import Check, Create, Node, Operation, Outcome, ReadNodes, ReadTree, Tree, Watch
+from tidelog.cluster.image import BROKERS, CHANGES, CONTROLLER, CONTROLLER_EPOCH, encode_fields, is_topic_path
+from tidelog.cluster.store import (
+    Check,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Outcome,
+    ReadNodes,
+    ReadTree,
+    Tree,
+    Watch,
+)
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -36,8 +47,13 @@ OnReading = Callable[[Outcome], None]
 
 
 def notice_of(operations: list[Operation]) -> Create:
-    """The notice that goes with what these operations write."""
-    paths = [operation.path for operation in operations if not isinstance(operation, Check)]
+    """The notice that goes with what these operations write. Of a topic that is deleted it does not name the
+    partitions: they would be as much again."""
+    gone = tuple(
+        f"{each.path}/" for each in operations if isinstance(each, Delete) and is_topic_path(each.path)
+    )
+    written = [each.path for each in operations if not isinstance(each, Check)]
+    paths = [path for path in written if not path.startswith(gone)]
     return Create(f"{CHANGES}/", encode_fields(paths=paths), is_sequential=True)
 
 

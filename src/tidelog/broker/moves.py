@@ -8,6 +8,9 @@
 | switch | the loop    | the small rest is copied, the folder gets its name, the log is opened in it   |
 | leave  | the loop    | once the checkpoints tell of the new home, the old folder is set aside        |
 
+A follower's log moves as its leader's does. What is cut from a log while it is copied may be in the copy
+already: the move begins anew.
+
 A broker that stops on the way begins with what it had: a folder `…-future` is removed at the start, and of
 two folders of one partition, which a crash around the switch leaves, the longer one is right.
 
@@ -27,7 +30,7 @@ from tidelog.log.directory import PARTITION_METADATA, LogDirectory, folder_name,
 from tidelog.log.leftovers import base_in_name
 from tidelog.log.log import Log
 from tidelog.log.recovery import open_log
-from tidelog.replication.partition import Partition, Role
+from tidelog.replication.partition import Partition
 
 _SMALL_FILES = (PARTITION_METADATA, LEADER_EPOCHS)
 
@@ -215,7 +218,7 @@ class Moves:
             first = self._queue.popleft()
             self._current = None if first.is_cancelled else first
         move = self._current
-        if move is None or move.is_copying or move.is_close or move.partition.role is not Role.LEADER:
+        if move is None or move.is_copying or move.is_close or not move.partition.is_open:
             return None
         move.is_copying = True
         return move
@@ -233,7 +236,7 @@ class Moves:
         if move is None or move.is_copying or not move.is_close:
             return None
         partition = move.partition
-        if partition.role is not Role.LEADER or partition.is_flushing:
+        if not partition.is_open or partition.is_flushing or partition.floor is not None:
             return None
         # What remains there of a move away from it goes first.
         return None if move.target.directory.exists(move.final_name) else move

@@ -6,7 +6,8 @@ ended.
 | read the tree       | with a store of its own: the start fails; in a cluster: once more                   |
 | make what is missing| another broker was faster: read again                                               |
 | open the logs       | a directory may be offline; the broker starts without it                            |
-| register            | the epoch was raised meanwhile, or nobody knows: read again                         |
+| register            | the epoch was raised meanwhile, or nobody knows: read again; another broker has its |
+|                     | place: the start fails, or the broker ends                                          |
 
 **Invariant:** logs are open before the broker is registered: who is elected can lead at once. If it
 may have lost something since its last epoch, it is trusted from its new one on only.
@@ -20,9 +21,9 @@ from typing import TYPE_CHECKING
 from tidelog.base.events import info, warning
 from tidelog.base.forms import PLAINTEXT
 from tidelog.cluster import controller
-from tidelog.cluster.features import unknown_level
-from tidelog.cluster.image import BROKERS, BrokerFacts
-from tidelog.cluster.store import Done, Operation, Outcome, ReadTree, Tree, Write
+from tidelog.cluster.features import SUPPORTED, unknown_level
+from tidelog.cluster.image import BROKERS, FEATURES, BrokerFacts
+from tidelog.cluster.store import Check, Done, Operation, Outcome, ReadTree, Tree, Unknown, Write
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -31,13 +32,15 @@ RENEWED_TOGETHER = 1_000
 
 
 class StoreFailed(Exception):
-    """The store did not do what a start cannot go on without."""
+    """The store does not have, or did not do, what this broker cannot go on without."""
 
 
 class Registration:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._facts = BrokerFacts(broker.node_id, "", 0, broker.settings.text("broker.rack"), 0)
+        features = {each.name: (each.oldest_level, each.newest_level) for each in SUPPORTED}
+        rack = broker.settings.text("broker.rack")
+        self._facts = BrokerFacts(broker.node_id, "", 0, rack, 0, features=features)
         self._is_trusted = False
         self.vouched_epoch = -1  # up to which nothing is lost; the store may not have got so far
         self.are_logs_open = False
@@ -76,6 +79,8 @@ class Registration:
     def _retry(self, outcome: Outcome, what: str) -> None:
         if not self._broker.is_sharing:
             raise StoreFailed(f"{what}: {outcome}")
+        if isinstance(outcome, Unknown):  # else another broker was faster
+            self._broker.events.append(warning("store asked in vain", what=what, reason=outcome.reason))
         self._read()
 
     def _on_tree(self, outcome: Outcome) -> None:
@@ -84,19 +89,25 @@ class Registration:
             self._retry(outcome, "the store cannot be read")
             return
         changed = broker.following.take_tree(outcome.nodes)
+        self.check_levels()
         if self.are_logs_open:
+            if self._is_trusted:
+                self._check_place()  # before it takes what the other one leads for its own
             broker.follow(changed)
             self._register()
             return
         broker.use_broker_settings()
-        unknown = unknown_level(broker.image)
-        if unknown is not None:
-            raise StoreFailed(unknown)
         operations = controller.decide_first_start(broker.image, broker.new_id())
         if operations:
             broker.change(operations, self._on_first_start)
         else:
             self._open_logs()
+
+    def check_levels(self) -> None:
+        """Nobody may go on whose software does not know what the others have come to use."""
+        unknown = unknown_level(self._broker.image)
+        if unknown is not None:
+            raise StoreFailed(unknown)
 
     def _on_first_start(self, outcome: Outcome) -> None:
         if isinstance(outcome, Done):
@@ -127,17 +138,36 @@ class Registration:
         )
         self._register()
 
-    def _register(self) -> None:
-        broker, node_id = self._broker, self._broker.node_id
-        other = broker.image.brokers.get(node_id)
+    def _check_place(self) -> None:
+        """Nobody else may have come under this one's number while it had no session: what the store says of
+        that number would be said of the other one's directory, also when that one is gone again. Who is not
+        trusted yet may have come with a new disk: then the store has the old one's directory, rightly."""
+        node_id = self._broker.node_id
+        last = self._broker.image.broker_epochs.get(node_id)
+        self._check_other()
+        if last is not None and last.directory != self._facts.directory:
+            raise StoreFailed(
+                f"node.id {node_id} was registered from another directory while this broker had no session; "
+                "start it again if it is to come back with what it has, or give it another node.id"
+            )
+
+    def _check_other(self) -> None:
+        node_id = self._broker.node_id
+        other = self._broker.image.brokers.get(node_id)
         if other is not None and other.directory != self._facts.directory:
             raise StoreFailed(
                 f"node.id {node_id} is registered by the broker at {other.host}:{other.port}; "
                 "give this one another node.id, or stop that one"
             )
+
+    def _register(self) -> None:
+        broker = self._broker
+        self._check_other()
         facts = replace(self._facts)
         operations = controller.decide_registration(broker.image, facts, self._is_trusted)
         operations += broker.control.candidacy()
+        if (levels := broker.image.versions.get(FEATURES)) is not None:
+            operations.append(Check(FEATURES, levels))  # known, when it was looked at
         if self._is_trusted:  # by the time the store has done it, this process may have ended
             self._vouch(facts.epoch)
 

@@ -28,6 +28,7 @@ class Relocation:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.moves = Moves()
+        self._leaving: dict[Moved, None] = {}  # whose old folder has its name still
 
     def move(self, partition: Partition, target: LogDirectory) -> None:
         self._throw_away(self.moves.request(partition, target, self._broker.entropy(16)))
@@ -35,6 +36,17 @@ class Relocation:
 
     def cancel(self, partition: Partition) -> None:
         self._throw_away(self.moves.cancel(partition))
+
+    def begin_anew(self, partition: Partition) -> None:
+        """The log was cut: what has been copied of it may be what it has no more."""
+        move = self.moves.of(partition)
+        if move is not None:
+            self.cancel(partition)
+            self.move(partition, move.target)
+
+    def is_leaving(self, partition: Partition) -> bool:
+        """Whether a crash would find two folders of it, and take the longer one for right."""
+        return any(moved.partition is partition for moved in self._leaving)
 
     def cancel_touching(self, directory: LogDirectory) -> None:
         for partition in self.moves.touching(directory):
@@ -53,6 +65,7 @@ class Relocation:
             except (OSError, MoveFailed) as failure:
                 self._end(ready, str(failure))
             else:
+                self._leaving[moved] = None
                 self._broker.checkpoints.wait(lambda: self._leave(moved))
         begun = self.moves.next_move()
         if begun is None:
@@ -82,8 +95,11 @@ class Relocation:
         except OSError as failure:
             if failure.errno in TOO_MANY_OPEN:
                 broker.checkpoints.wait(lambda: self._leave(moved))
+            else:
+                del self._leaving[moved]
             broker.fail_directory(moved.old_home, failure)
             return
+        del self._leaving[moved]
         if name is not None:
             broker.remove_later(directory, name, partition.log.settings.file_delete_delay_ms)
         folder, path = folder_name(partition.topic, partition.index), partition.directory.path

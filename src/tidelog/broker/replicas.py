@@ -13,14 +13,13 @@ what became of it (R5).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.base.events import error, info, warning
 from tidelog.broker.interval import Interval
 from tidelog.broker.peers import REPLICATE, PeerClose, PeerSend
-from tidelog.cluster.image import BROKER_EPOCHS, BROKERS, NOBODY, PartitionFacts, TopicFacts
+from tidelog.cluster.image import BROKER_EPOCHS, BROKERS, NOBODY, PartitionFacts
 from tidelog.cluster.store import Check, Done, Operation, Outcome, ReadNodes, Tree, Write
 from tidelog.log.replica import end_below
 from tidelog.protocol.errors import CorruptBatch, ErrorCode
@@ -80,11 +79,16 @@ class Replicas:
     def assign(self, partition: Partition, facts: PartitionFacts) -> None:
         """Let a partition be what the store says it is."""
         broker = self._broker
+        if partition.role is Role.OFFLINE:
+            broker.offline.give_up(partition)
         if not partition.is_open or (
             partition.facts is not None and facts.version <= partition.facts.version
         ):
             return
         if facts.leader == broker.node_id and broker.image.is_trusted(facts, broker.node_id):
+            is_same = partition.role is Role.LEADER and facts.leader_epoch == partition.leader_epoch
+            if not is_same and not broker.is_registered:
+                return  # it may be said of another broker with this number; looked at again when registered
             self._lead(partition, facts)
         else:
             self._follow(partition, facts)
@@ -259,7 +263,8 @@ class Replicas:
 
     def _cut(self, fetcher: Fetcher, cuts: list[tuple[Partition, Cut | BeginAt]]) -> None:
         """Where less will be flushed than was, first have the checkpoints say so: a crash must not take what
-        will be written behind the cut for something that was flushed."""
+        will be written behind the cut for something that was flushed, nor the folder that a log has just left
+        for the longer one."""
         broker = self._broker
         for partition, step in cuts:
             log, epoch = partition.log, partition.leader_epoch
@@ -269,7 +274,8 @@ class Replicas:
                 broker.fail_directory(partition.directory, failure)
                 continue
             self._cuts[partition] = step
-            if floor >= max(log.recovery_point, log.start_offset):
+            is_leaving = broker.relocation.is_leaving(partition)
+            if floor >= max(log.recovery_point, log.start_offset) and not is_leaving:
                 self._carry_out(partition, epoch, step)
                 continue
             fetcher.hold(partition)
@@ -280,6 +286,9 @@ class Replicas:
     def _carry_out(self, partition: Partition, epoch: int, step: Cut | BeginAt) -> None:
         """Unless the leader was asked again meanwhile: what it said last is what counts, and counts once."""
         if self._cuts.get(partition) is not step:
+            return
+        if self._broker.relocation.is_leaving(partition):
+            self._broker.checkpoints.wait(partial(self._carry_out, partition, epoch, step))
             return
         del self._cuts[partition]
         broker, fetcher = self._broker, self._fetchers.get(partition.leader_id)
@@ -295,6 +304,7 @@ class Replicas:
             broker.fail_directory(partition.directory, failure)
             return
         broker.remove_files(partition, names)
+        broker.relocation.begin_anew(partition)
         name, end = f"{partition.topic}-{partition.index}", partition.log.end_offset
         if end != before:  # else an epoch is forgotten in which nothing was written
             self.cut_count += 1
@@ -468,23 +478,3 @@ class Replicas:
                     self._to_look[partition] = None
 
         broker.submit(ReadNodes(paths, is_synced=True), on_reading)
-
-    def give_up(self, partition: Partition, topic: TopicFacts) -> None:
-        """This replica's disk has failed: whoever else can shall lead."""
-        facts = topic.partitions.get(partition.index)
-        node_id = self._broker.node_id
-        if facts is None or facts.leader != node_id:
-            return
-        others = [other for other in facts.in_sync_replicas if other != node_id]
-        if not others and not facts.eligible:
-            return
-        members = {other: epoch for other, epoch in facts.members.items() if other != node_id}
-        left = replace(
-            facts,
-            leader=NOBODY,
-            leader_epoch=facts.leader_epoch + 1,
-            in_sync_replicas=others,
-            members=members,
-        )
-        operations: list[Operation] = [Write(topic.path(partition.index), left.encode(), facts.version)]
-        self._broker.change(operations, lambda outcome: None)

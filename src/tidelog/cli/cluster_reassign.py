@@ -188,9 +188,9 @@ def _move(
     bootstrap_server: str, picture: Picture, moves: list[Move], throttle: int | None, no_wait: bool
 ) -> dict[Place, str | None]:
     """For each partition why it does not move, or None; all that do have arrived, unless nobody waits."""
-    if throttle is not None:
-        set_throttle(bootstrap_server, picture, [move for move in moves if move.adding], throttle)
     try:
+        if throttle is not None:
+            set_throttle(bootstrap_server, picture, [move for move in moves if move.adding], throttle)
         outcomes = request_moves(bootstrap_server, {move.place: move.after for move in moves})
     except Failure:
         ongoing.finish(bootstrap_server, is_quiet=True)

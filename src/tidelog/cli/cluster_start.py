@@ -3,7 +3,7 @@
 Topics get the production profile unless told otherwise: three replicas, of which two must be in sync, no
 unclean election (R14).
 
-**Invariant:** however it ends, no process is left behind; what was written stays in the folder.
+**Invariant:** unless it is killed itself, no process is left behind; what was written stays in the folder.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 
 from tidelog.cli.failure import Failure
 from tidelog.cli.zookeeper_process import ZooKeeperDidNotStart, ZooKeeperMissing, ZooKeeperProcess, ensemble
+from tidelog.server.signals import ending_signals
 from tidelog.testing.process import BrokerDidNotStart, BrokerProcess
 
 CHROOT = "/tidelog"
@@ -41,7 +42,7 @@ def start_cluster(
 ) -> None:
     """Run it until SIGTERM or Ctrl-C."""
     stopped = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ending_signals():
         signal.signal(number, lambda *_: stopped.set())
     try:
         with _zookeepers(directory, zookeepers) as members:
@@ -62,6 +63,12 @@ def start_cluster(
 
 @contextmanager
 def _zookeepers(directory: Path, count: int) -> Iterator[Sequence[ZooKeeperProcess]]:
+    present = len(list(directory.glob("zookeeper-[0-9]*/data/version-2")))
+    if present not in (0, count):  # new members might agree on an empty cluster before the old one is there
+        raise Failure(
+            f"{directory} has a cluster with {present} ZooKeeper{'s' * (present > 1)}: start it with "
+            f"--zookeepers {present}, or another one in another --dir"
+        )
     members = ensemble(directory, count)
     with ExitStack() as stack:
         for member in members:

@@ -21,21 +21,30 @@ from tidelog.protocol.messages import make
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _LEADERS = "leader.replication.throttled.replicas"
 _FOLLOWERS = "follower.replication.throttled.replicas"
+_ALL = "*"
 
 
 def set_throttle(bootstrap_server: str, picture: Picture, moves: Collection[Move], rate: int) -> None:
-    """Hold the moves back to so many bytes a second, for each broker."""
+    """Hold the moves back to so many bytes a second, for each broker, beside those that are held back."""
     involved = {broker for move in moves for broker in (*move.before, *move.after)}
     rates = [Change(key, Operation.SET, str(rate)) for key in _RATES]
     for broker in sorted(involved & picture.live):
         change_settings(bootstrap_server, Resource("broker", str(broker)), rates, dry_run=False)
-    for topic in sorted({move.topic for move in moves}):
+    topics = sorted({move.topic for move in moves})
+    present = _throttled(bootstrap_server, topics)
+    for topic in topics:
         mine = [move for move in moves if move.topic == topic]
+        replicas = {
+            _LEADERS: _words((move.number, move.before) for move in mine),
+            _FOLLOWERS: _words((move.number, move.adding) for move in mine),
+        }
         changes = [
-            Change(_LEADERS, Operation.SET, _words((move.number, move.before) for move in mine)),
-            Change(_FOLLOWERS, Operation.SET, _words((move.number, move.adding) for move in mine)),
+            Change(key, Operation.APPEND, words)
+            for key, words in replicas.items()
+            if present.get(topic, {}).get(key) != _ALL
         ]
-        change_settings(bootstrap_server, Resource("topic", topic), changes, dry_run=False)
+        if changes:
+            change_settings(bootstrap_server, Resource("topic", topic), changes, dry_run=False)
 
 
 def clear_throttle(bootstrap_server: str, picture: Picture, topics: Collection[str]) -> bool:
@@ -60,9 +69,10 @@ def _words(replicas: Iterable[tuple[int, Iterable[int]]]) -> str:
     return ",".join(f"{number}:{broker}" for number, brokers in replicas for broker in brokers)
 
 
-def _throttled(bootstrap_server: str, topics: list[str]) -> list[str]:
+def _throttled(bootstrap_server: str, topics: list[str]) -> dict[str, dict[str, str]]:
+    """What is held back of those topics that have anything held back."""
     if not topics:
-        return []
+        return {}
     with open_any(bootstrap_server) as broker:
         kind = broker.types(Api.DESCRIBE_CONFIGS).DescribeConfigsResource
         keys = (_LEADERS, _FOLLOWERS)
@@ -73,8 +83,9 @@ def _throttled(bootstrap_server: str, topics: list[str]) -> list[str]:
         answer = broker.ask(
             Api.DESCRIBE_CONFIGS, resources=wanted, include_synonyms=False, include_documentation=False
         )
-    return [
-        str(result.resource_name)
+    settings = {
+        str(result.resource_name): {found.name: found.value for found in result.configs if found.value}
         for result in answer.results
-        if result.error_code is ErrorCode.none and any(found.value for found in result.configs)
-    ]
+        if result.error_code is ErrorCode.none
+    }
+    return {topic: found for topic, found in settings.items() if found}

@@ -11,6 +11,7 @@ import typer
 
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.zookeeper_process import ZooKeeperMissing, ZooKeeperProcess
+from tidelog.server.signals import ending_signals
 
 LOOK_SECONDS = 0.2
 
@@ -27,7 +28,7 @@ def zookeeper(
 ) -> None:
     """Start a ZooKeeper server (3.9, from PySpark's jars) in the foreground; SIGTERM or Ctrl-C stops it."""
     stopped = threading.Event()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
+    for signal_number in ending_signals():
         signal.signal(signal_number, lambda *_: stopped.set())
     process = ZooKeeperProcess(directory, port, number, _members(server or [], number), host)
     try:

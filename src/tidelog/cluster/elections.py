@@ -57,6 +57,23 @@ def leave(facts: PartitionFacts, stay: list[int], min_insync: int) -> tuple[list
     return eligible, members
 
 
+def give_up(facts: PartitionFacts, node_id: int) -> PartitionFacts | None:
+    """Without a replica whose disk has failed; None if it counts for nothing, or if nobody else has all."""
+    others = [other for other in facts.in_sync_replicas if other != node_id]
+    eligible = [other for other in facts.eligible if other != node_id]
+    is_leader = facts.leader == node_id
+    if (not is_leader and others == facts.in_sync_replicas) or not (others or eligible):
+        return None
+    return replace(
+        facts,
+        leader=NOBODY if is_leader else facts.leader,
+        leader_epoch=facts.leader_epoch + is_leader,
+        in_sync_replicas=others,
+        eligible=eligible,
+        members={other: epoch for other, epoch in facts.members.items() if other != node_id},
+    )
+
+
 def elect(
     image: Image, facts: PartitionFacts, settings: TopicSettings, *, is_unclean: bool = False
 ) -> PartitionFacts | None:

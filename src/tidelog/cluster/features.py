@@ -9,7 +9,10 @@ level, so that brokers of two versions can share a cluster while it is upgraded.
 because clients and tools conclude from a level of `metadata.version` what Kafka's metadata log can hold,
 and there is none. A store from before there were levels is at the oldest one.
 
-**Invariant:** what is finalized is supported by this broker; nothing is claimed that is not built.
+A broker says in its registration which levels it knows, and one that does not know a level which the cluster
+has come to use ends.
+
+**Invariant:** what is finalized is supported by all brokers; nothing is claimed that is not built.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from tidelog.cluster.image import FEATURES, Image, encode_fields
+from tidelog.cluster.image import FEATURES, BrokerFacts, Image, encode_fields
 from tidelog.cluster.store import Create, Operation, Write
 
 
@@ -65,11 +68,13 @@ def update_problem(
     levels: Mapping[str, int],
     updates: Sequence[FeatureUpdate],
     node_id: int,
+    brokers: Mapping[int, BrokerFacts],
     supported: Sequence[Feature] = SUPPORTED,
 ) -> str | None:
     """Why the updates cannot be made, in Kafka's words, by the first that cannot; or None."""
     for update in sorted(updates):
         problem = _problem(levels.get(update.name, 0), update, node_id, supported)
+        problem = problem or _problem_of_others(update, brokers, supported)
         if problem is not None:
             return f"Invalid update version {update.level} for feature {update.name}. {problem}"
     return None
@@ -95,6 +100,19 @@ def _problem(current: int, update: FeatureUpdate, node_id: int, supported: Seque
         )
     if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
+    return None
+
+
+def _problem_of_others(
+    update: FeatureUpdate, brokers: Mapping[int, BrokerFacts], supported: Sequence[Feature]
+) -> str | None:
+    for node_id, facts in sorted(brokers.items()):
+        # Who does not say which levels it knows is from before there was a second one of any.
+        known = facts.features or {feature.name: (feature.oldest_level, 1) for feature in supported}
+        oldest, newest = known.get(update.name, (0, 0))
+        if not oldest <= update.level <= newest:
+            limit = f"only supports versions {oldest}-{newest}" if newest else "does not support this feature"
+            return f"Broker {node_id} {limit}."
     return None
 
 

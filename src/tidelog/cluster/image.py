@@ -87,6 +87,10 @@ def config_path(kind: str, name: str) -> str:
     return f"{CONFIG}/{kind}/{escape_name(name)}"
 
 
+def is_topic_path(path: str) -> bool:
+    return path.startswith(TOPICS + "/") and path.count("/") == 2
+
+
 def encode_fields(**fields: Any) -> bytes:
     return json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
 
@@ -105,6 +109,7 @@ class BrokerFacts:
     directory: str = ""  # the id of its first log directory: who else comes with this node id is another
     is_stopping: bool = False
     listeners: dict[str, tuple[str, int]] = field(default_factory=dict)  # what clients of each are told
+    features: dict[str, tuple[int, int]] = field(default_factory=dict)  # the levels of each that it knows
 
     def __post_init__(self) -> None:
         if not self.listeners:
@@ -119,6 +124,7 @@ class BrokerFacts:
             directory=self.directory,
             is_stopping=self.is_stopping,
             listeners=self.listeners,
+            features=self.features,
         )
 
 
@@ -239,9 +245,13 @@ class Image:
 
     def take(self, paths: Iterable[str], nodes: dict[str, Node]) -> list[str]:
         """Take what those paths were found to have; the ones that differ from what was known. Parents come
-        before children because paths are sorted, and go after them."""
+        before children because paths are sorted, and go after them; a topic takes its partitions along."""
         changed = []
-        gone = [path for path in paths if path not in nodes and path in self.versions]
+        gone = {path: None for path in paths if path not in nodes and path in self.versions}
+        for path in list(gone):
+            if is_topic_path(path):
+                topic = self.topics_by_id[bytes.fromhex(path.split("/")[2])]
+                gone |= dict.fromkeys(map(topic.path, topic.partitions))
         for path in sorted(gone, reverse=True):
             self._delete(path)
             changed.append(path)
@@ -314,6 +324,7 @@ class Image:
             fields["directory"],
             fields["is_stopping"],
             {name: (host, port) for name, (host, port) in fields.get("listeners", {}).items()},
+            {name: (oldest, newest) for name, (oldest, newest) in fields.get("features", {}).items()},
         )
 
     def _set_topic(self, parts: list[str], fields: dict[str, Any], version: int) -> None:

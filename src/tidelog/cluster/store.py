@@ -5,7 +5,7 @@ store there is, and each request comes back as one `StoreReply`:
 
 | outcome   | meaning                                                          |
 |-----------|------------------------------------------------------------------|
-| `Tree`    | a read: the nodes asked for, as they were at one moment          |
+| `Tree`    | a read: the nodes asked for, each as it was at some moment since |
 | `Done`    | all operations were applied, together                            |
 | `Refused` | none was: the operation at `place` met what it must not          |
 | `Unknown` | the answer was lost; they may have been applied: read back       |
@@ -25,6 +25,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 ANY_VERSION = -1
+NOWHERE = -1
 
 
 class Create(NamedTuple):
@@ -92,7 +93,7 @@ class Done(NamedTuple):
 
 
 class Refused(NamedTuple):
-    place: int
+    place: int  # or NOWHERE: they are more than the store takes at once
     reason: str
 
 
@@ -138,6 +139,9 @@ StoreEvent = StoreReply | Changed | SessionEnded
 
 class Store(Protocol):
     """What the shell asks of a store. What comes of it is taken with `receive`, in order."""
+
+    @property
+    def is_connected(self) -> bool: ...
 
     def submit(self, request: StoreRequest | Watch) -> None: ...
 

@@ -120,7 +120,7 @@ def _move(broker: Broker, path: str, topic: str, index: int) -> ErrorCode:
     if partition is None:
         is_elsewhere = facts_of(broker.image, topic, index) is not None
         return ErrorCode.replica_not_available if is_elsewhere else ErrorCode.unknown_topic_or_partition
-    if partition.error_code or directory.failure is not None:
-        return ErrorCode(partition.error_code or ErrorCode.kafka_storage_error)
+    if not partition.is_open or directory.failure is not None:
+        return ErrorCode.kafka_storage_error
     broker.relocation.move(partition, directory)
     return ErrorCode.none

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tidelog.broker.broker import Broker
@@ -10,15 +9,18 @@ from tidelog.cluster.elections import Elected, decide_preferred, elect
 from tidelog.cluster.image import NOBODY, PartitionFacts, TopicFacts
 from tidelog.cluster.store import Done, Outcome
 from tidelog.handlers.names import leader_of
-from tidelog.handlers.request import MESSAGE_LENGTH_MAX, NO_THROTTLE, Outstanding, Request, Result
+from tidelog.handlers.partition_changes import Place, change_partitions
+from tidelog.handlers.request import MESSAGE_LENGTH_MAX, NO_THROTTLE, Request, Result
 from tidelog.protocol.errors import ErrorCode
 
 PREFERRED, UNCLEAN = 0, 1
 ELECTION_WAIT_MS = 30_000
-Told = tuple[ErrorCode, str | None]
-_NOT_NEEDED: Told = (ErrorCode.election_not_needed, "Leader election not needed for topic partition.")
-_GONE: Told = (ErrorCode.preferred_leader_not_available, "The preferred leader is not there, or not in sync.")
-_NOBODY: Told = (ErrorCode.eligible_leaders_not_available, "No replica is there that could lead.")
+Row = tuple[ErrorCode, str | None]
+_DONE: Row = (ErrorCode.none, None)
+_LATE: Row = (ErrorCode.request_timed_out, "The store has not answered in time.")
+_NOT_NEEDED: Row = (ErrorCode.election_not_needed, "Leader election not needed for topic partition.")
+_GONE: Row = (ErrorCode.preferred_leader_not_available, "The preferred leader is not there, or not in sync.")
+_NOBODY: Row = (ErrorCode.eligible_leaders_not_available, "No replica is there that could lead.")
 
 
 def handle_elect_leaders(broker: Broker, request: Request) -> Result:
@@ -32,23 +34,29 @@ def handle_elect_leaders(broker: Broker, request: Request) -> Result:
     kind = getattr(asked, "election_type", PREFERRED)
     is_known, is_all = kind in (PREFERRED, UNCLEAN), asked.topic_partitions is None
     rows = _rows(broker, asked) if is_known or not is_all else []
-    decided = {
-        (name, index): _decide(broker, kind, name, index) for name, indexes in rows for index in indexes
-    }
-    elected = [outcome for outcome in decided.values() if isinstance(outcome, Elected)]
-    told: dict[tuple[str, int], Told] = {
-        place: (ErrorCode.none, None) if isinstance(outcome, Elected) else outcome
-        for place, outcome in decided.items()
-        if not is_all or outcome is not _NOT_NEEDED
-    }
     is_right = is_known or asked.topic_partitions == ()
     error = ErrorCode.none if is_right else ErrorCode.invalid_request
+    places = [(name, index) for name, indexes in rows for index in indexes]
 
-    def answer(failure: Told | None = None) -> bytes:
-        changed = {(each.topic.name, each.index): failure for each in elected} if failure is not None else {}
-        return _answer(request, error, rows, told | changed)
+    def answer(told: dict[Place, Row]) -> bytes:
+        shown = dict.fromkeys(places, _LATE) | told
+        if is_all:
+            shown = {place: row for place, row in shown.items() if row is not _NOT_NEEDED}
+        return _answer(request, error, rows, shown)
 
-    return _write(broker, elected, answer) if elected else answer()
+    def row_of(outcome: Outcome) -> Row:
+        is_done = isinstance(outcome, Done)
+        return _DONE if is_done else (ErrorCode.not_controller, str(outcome)[:MESSAGE_LENGTH_MAX])
+
+    return change_partitions(
+        broker,
+        places,
+        lambda place: _decide(broker, kind, *place),
+        broker.control.elect,
+        row_of,
+        broker.uptime_ms + ELECTION_WAIT_MS,
+        answer,
+    )
 
 
 def _rows(broker: Broker, asked: Any) -> list[tuple[str, list[int]]]:
@@ -57,7 +65,7 @@ def _rows(broker: Broker, asked: Any) -> list[tuple[str, list[int]]]:
     return [(topic.topic, list(topic.partitions)) for topic in asked.topic_partitions]
 
 
-def _decide(broker: Broker, kind: int, name: str, index: int) -> Elected | Told:
+def _decide(broker: Broker, kind: int, name: str, index: int) -> Elected | Row:
     if kind not in (PREFERRED, UNCLEAN):
         return ErrorCode.invalid_request, f"Unknown election type {kind}"
     topic = broker.image.topics.get(name)
@@ -78,27 +86,15 @@ def _decide(broker: Broker, kind: int, name: str, index: int) -> Elected | Told:
 
 def _decide_preferred(
     broker: Broker, topic: TopicFacts, index: int, facts: PartitionFacts, is_led: bool
-) -> Elected | Told:
+) -> Elected | Row:
     if is_led and facts.leader == facts.replicas[0]:
         return _NOT_NEEDED
     chosen = decide_preferred(broker.image, facts) if is_led else None
     return Elected(topic, index, chosen) if chosen is not None else _GONE
 
 
-def _write(broker: Broker, elected: list[Elected], answer: Callable[[Told | None], bytes]) -> Result:
-    late: Told = (ErrorCode.request_timed_out, "The store has not answered in time.")
-    parked = Outstanding(broker.uptime_ms + ELECTION_WAIT_MS, lambda: answer(late))
-
-    def on_outcome(outcome: Outcome) -> None:
-        failure = None if isinstance(outcome, Done) else (ErrorCode.not_controller, str(outcome))
-        broker.waiting.finish(parked, answer(failure))
-
-    broker.control.elect(elected, on_outcome)
-    return parked
-
-
 def _answer(
-    request: Request, error: ErrorCode, rows: list[tuple[str, list[int]]], told: dict[tuple[str, int], Told]
+    request: Request, error: ErrorCode, rows: list[tuple[str, list[int]]], told: dict[Place, Row]
 ) -> bytes:
     results = []
     for name, indexes in rows:

@@ -28,7 +28,7 @@ def handle_update_features(broker: Broker, request: Request) -> Result:
     """
     asked = request.decode()
     updates = [*{update.name: update for update in map(_update, asked.feature_updates)}.values()]
-    problem = update_problem(broker.image.feature_levels, updates, broker.node_id)
+    problem = update_problem(broker.image.feature_levels, updates, broker.node_id, broker.image.brokers)
     if problem is not None:
         message = f"The update failed for all features since the following feature had an error: {problem}"
         return _answer(request, [], ErrorCode.invalid_update_version, message)

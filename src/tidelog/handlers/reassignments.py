@@ -11,17 +11,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from tidelog.broker.broker import Broker
-from tidelog.broker.control import ELECTIONS_TOGETHER
 from tidelog.cluster.elections import Elected
 from tidelog.cluster.image import PartitionFacts, TopicFacts
 from tidelog.cluster.reassignments import Refusal, decide_cancellation, decide_move, target_problem
-from tidelog.cluster.store import Done, Outcome, Refused
-from tidelog.handlers.gathering import Gathering, deadline_of
+from tidelog.cluster.store import Done, Outcome
+from tidelog.handlers.gathering import deadline_of
+from tidelog.handlers.partition_changes import Place, change_partitions
 from tidelog.handlers.request import MESSAGE_LENGTH_MAX, NO_THROTTLE, Request, Result
 from tidelog.protocol.errors import ErrorCode
 
-ATTEMPTS_MAX = 8  # to change what leaders may be changing
-Place = tuple[str, int]  # topic and partition
 Targets = dict[Place, tuple[int, ...] | None]  # None to have it cancelled
 Told = dict[Place, Refusal]
 _FINE = Refusal(ErrorCode.none, "")
@@ -42,53 +40,25 @@ def handle_alter_partition_reassignments(broker: Broker, request: Request) -> Re
     targets: Targets = dict(zip(places, replicas, strict=True))  # of several for a partition the last counts
     may_resize = getattr(asked, "allow_replication_factor_change", True)
 
-    def answer(parts: list[Told]) -> bytes:
-        told = {place: refusal for part in parts for place, refusal in part.items()}
+    def answer(told: Told) -> bytes:
         return _answer(request, asked, may_resize, told)
 
+    def row_of(outcome: Outcome) -> Refusal:
+        is_done = isinstance(outcome, Done)
+        lost = f"The store does not say that it is done: {outcome}"
+        return _FINE if is_done else Refusal(ErrorCode.request_timed_out, lost)
+
     if not broker.control.is_controller:
-        return answer([dict.fromkeys(targets, _NOT_CONTROLLER)])
-    some = [
-        dict(list(targets.items())[start : start + ELECTIONS_TOGETHER])
-        for start in range(0, len(targets), ELECTIONS_TOGETHER)
-    ]
-    gathering: Gathering[Told] = Gathering(broker, deadline_of(broker, asked.timeout), len(some), {}, answer)
-    for position, each in enumerate(some):
-        _move(broker, each, may_resize, gathering, position, {})
-    return gathering.result()
-
-
-def _move(
-    broker: Broker,
-    targets: Targets,
-    may_resize: bool,
-    gathering: Gathering[Told],
-    position: int,
-    told: Told,
-    attempts_left: int = ATTEMPTS_MAX,
-) -> None:
-    """Ask the store for all that can be had of these moves."""
-    decided: dict[Place, Elected] = {}
-    for place, target in targets.items():
-        found = _decide(broker, place, target, may_resize)
-        if isinstance(found, Elected):
-            decided[place] = found
-        else:
-            told[place] = found
-    if not decided:
-        gathering.put(position, told)
-        return
-
-    def on_outcome(outcome: Outcome) -> None:
-        if isinstance(outcome, Refused) and attempts_left:  # a leader has changed an ISR: look again
-            again = {place: targets[place] for place in decided}
-            _move(broker, again, may_resize, gathering, position, told, attempts_left - 1)
-            return
-        lost = Refusal(ErrorCode.request_timed_out, f"The store does not say that it is done: {outcome}")
-        told.update(dict.fromkeys(decided, _FINE if isinstance(outcome, Done) else lost))
-        gathering.put(position, told)
-
-    broker.control.write_partitions(list(decided.values()), on_outcome)
+        return answer(dict.fromkeys(targets, _NOT_CONTROLLER))
+    return change_partitions(
+        broker,
+        targets,
+        lambda place: _decide(broker, place, targets[place], may_resize),
+        broker.control.write_partitions,
+        row_of,
+        deadline_of(broker, asked.timeout),
+        answer,
+    )
 
 
 def _decide(

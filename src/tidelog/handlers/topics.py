@@ -17,7 +17,7 @@ from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place, racks_of
-from tidelog.cluster.store import Done, Outcome, Refused
+from tidelog.cluster.store import NOWHERE, Done, Outcome, Refused
 from tidelog.handlers.gathering import deadline_of
 from tidelog.handlers.growth import TOO_MANY, TOO_MANY_AT_ONCE
 from tidelog.handlers.names import is_internal, name_problem
@@ -99,6 +99,8 @@ def _carry_out_creation(
 
 
 def _store_problem(outcome: Outcome, name: str) -> Problem:
+    if isinstance(outcome, Refused) and outcome.place == NOWHERE:
+        return Problem(ErrorCode.policy_violation, outcome.reason)
     if isinstance(outcome, Refused):
         return Problem(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
     return Problem(ErrorCode.request_timed_out, f"The store's answer was lost: {outcome}")
@@ -334,6 +336,8 @@ def _carry_out_deletion(
 
 
 def _deletion_outcome(outcome: Outcome) -> Problem:
+    if isinstance(outcome, Refused) and outcome.place == NOWHERE:
+        return Problem(ErrorCode.policy_violation, outcome.reason)
     if isinstance(outcome, Refused):
         return Problem(ErrorCode.unknown_topic_or_partition, "The topic was deleted meanwhile.")
     return Problem(ErrorCode.request_timed_out, f"The store's answer was lost: {outcome}")

@@ -103,6 +103,9 @@ class Leadership:
         for node_id in facts.in_sync_replicas:
             if node_id in self.followers and node_id not in self.facts.in_sync_replicas:
                 self.followers[node_id].caught_up_ms = now_ms
+        for node_id in self.in_sync_followers:
+            if node_id not in facts.in_sync_replicas:  # perhaps its disk has failed: it must show what it has
+                self.followers[node_id].end_offset = UNKNOWN_OFFSET
         self.facts = facts
         self.pending = None
         self._find_required()

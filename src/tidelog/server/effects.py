@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from time import monotonic_ns
 
+from tidelog.base.events import Event, info, warning
 from tidelog.broker.broker import Effect
 from tidelog.broker.partitions import Checkpoint
 from tidelog.broker.peers import PeerClose, PeerSend
@@ -15,6 +16,7 @@ from tidelog.broker.relocation import CopyRequest
 from tidelog.cluster.store import Store, StoreRequest, Watch
 from tidelog.server.jobs import Jobs
 from tidelog.server.peers import Peers
+from tidelog.server.vitals import Vitals
 
 
 class Effects:
@@ -45,3 +47,11 @@ class Effects:
     def took_ns(self, ticket: int) -> int:
         """How long the store has worked on what it answers now."""
         return monotonic_ns() - self._submitted_ns.pop(ticket)
+
+    def store_news(self, vitals: Vitals) -> Event | None:
+        """That the store cannot be reached any more, or can again."""
+        is_connected = self._store.is_connected
+        if is_connected == vitals.is_store_connected:
+            return None
+        vitals.is_store_connected = is_connected
+        return info("store reached") if is_connected else warning("store not reached")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import resource
-import signal
 import sys
 from collections.abc import Mapping
 
@@ -18,6 +17,7 @@ from tidelog.base.setting import InvalidSetting
 from tidelog.server.locks import StartFailed
 from tidelog.server.selector import EagerLoop
 from tidelog.server.serve import Server
+from tidelog.server.signals import ending_signals
 
 
 def run(properties: Mapping[str, str]) -> int:
@@ -37,7 +37,7 @@ async def _run(properties: Mapping[str, str]) -> int:
     _calm_collector()
     server = Server(properties, write=_write_line)
     stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ending_signals():
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     starting = asyncio.ensure_future(server.start())
     told = asyncio.ensure_future(stopped.wait())
@@ -53,7 +53,7 @@ async def _run(properties: Mapping[str, str]) -> int:
     for wait in waits:
         wait.cancel()
     if server.failed.is_set():
-        server.report.tell(error("every log directory is offline"))
+        server.report.tell(error(server.failure))
         await server.abort()
         return 1
     await server.stop()

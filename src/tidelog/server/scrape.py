@@ -177,6 +177,8 @@ def _shell_lines(watched: Watched) -> Iterator[str]:
         "kafka_network_socketserver_networkprocessoravgidle_percent",
     ):
         yield _one(name, "gauge", "Share of the last minutes that the loop was idle.", vitals.idle_share)
+    connected = "1 while the coordination store can be reached."
+    yield _one("tidelog_store_connected", "gauge", connected, vitals.is_store_connected)
     yield from _durations(vitals)
 
 

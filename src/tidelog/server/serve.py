@@ -93,6 +93,7 @@ class Server:
         self.addresses: dict[str, tuple[str, int]] = {}  # what clients are told, by listener
         self.node_id = self.settings.number("node.id")
         self.failed: asyncio.Event = asyncio.Event()
+        self.failure = ""  # why it cannot go on
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
         self._frame_size_max = self.settings.number("socket.request.max.bytes")
         self._idle_ms = self.settings.number("connections.max.idle.ms")
@@ -386,7 +387,7 @@ class Server:
         if broker.events:
             self._tell_events()
             if broker.has_failed:  # which is always told, so that no request need ask
-                self.failed.set()
+                self._fail("every log directory is offline")
         if self._unneeded is not None and not broker.replicas.is_needed:
             self._unneeded.set()
         if broker.coordinators.has_work and not self._is_working:
@@ -427,11 +428,11 @@ class Server:
         self.set_time()
         self._received += self._store.receive()
         until_ns = monotonic_ns() + STORE_TURN_NS_MAX
-        while self._received and monotonic_ns() < until_ns:
+        while self._received and monotonic_ns() < until_ns and not self.failed.is_set():
             self._take_event(self._received.popleft())
         if not self.is_stopping:
             self.settle()
-            if self._received:
+            if self._received and not self.failed.is_set():
                 self.loop.call_soon(self._on_store)
 
     def _take_event(self, event: StoreEvent) -> None:
@@ -440,7 +441,10 @@ class Server:
         try:
             self.broker.on_store_event(event)
         except (StoreFailed, ForeignDirectory, InvalidSetting, OSError) as problem:
-            self._on_bad_reply(str(problem))
+            if isinstance(problem, StoreFailed) and self._serving.done():
+                self._fail(str(problem))
+            else:
+                self._on_bad_reply(str(problem))
         except Exception as bug:
             self._on_bad_reply(trace_of(bug))
         if self.broker.is_serving and not self._serving.done():
@@ -452,6 +456,11 @@ class Server:
             self.report.tell(error("store not followed", traceback=problem))
         else:
             self._serving.set_exception(StartFailed(problem))
+
+    def _fail(self, reason: str) -> None:
+        """Whoever runs this broker shall end it; until then it hears no more of the store."""
+        self.failure = reason
+        self.failed.set()
 
     # Time.
 
@@ -470,6 +479,8 @@ class Server:
             self.vitals.loop_lag.observe(max(int(late_s * SECOND_NS), 0))
         self.set_time()
         self._tick_in(TICK_MS)
+        if (news := self._effects.store_news(self.vitals)) is not None:
+            self.report.tell(news)
         self.broker.tick()
         self.settle()
         now_ms = self.broker.uptime_ms

@@ -23,6 +23,7 @@ class Vitals:
         self.request_times = [Histogram() for _ in range(api_key_count)]  # by API key
         self.fsync_times = Histogram()
         self.store_times = Histogram()
+        self.is_store_connected = True
         self.loop_lag = Histogram()
         self.recent_requests = [Recent(times) for times in self.request_times]
         self.recent_fsyncs = Recent(self.fsync_times)

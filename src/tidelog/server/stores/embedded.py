@@ -63,6 +63,10 @@ class EmbeddedStore:
         self._thread = threading.Thread(target=self._run, name="tidelog-store", daemon=True)
         self._thread.start()
 
+    @property
+    def is_connected(self) -> bool:
+        return True
+
     def submit(self, request: StoreRequest | Watch) -> None:
         """Nobody else writes to this store, so that there is nothing to watch: what changes is known to the
         one who changed it."""

@@ -40,6 +40,10 @@ class MemoryStore:
         with tree.lock:
             tree.stores.append(self)
 
+    @property
+    def is_connected(self) -> bool:
+        return True
+
     def submit(self, request: StoreRequest | Watch) -> None:
         with self._tree.lock:
             if self not in self._tree.stores:

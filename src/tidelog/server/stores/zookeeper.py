@@ -42,6 +42,7 @@ from kazoo.protocol.states import Callback, KazooState
 
 from tidelog.cluster.image import FOLDERS, NAMES, ROOTS
 from tidelog.cluster.store import (
+    NOWHERE,
     Action,
     Changed,
     Check,
@@ -68,7 +69,8 @@ ANSWER_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.1
 READ_TOGETHER = 1_000
 MULTI_SIZE_MAX = 900_000  # bytes: ZooKeeper drops a connection that sends more than its jute.maxbuffer
-_OPERATION_OVERHEAD = 100
+_CREATION_OVERHEAD = 100  # who may do what with it is a part of it
+_OPERATION_OVERHEAD = 24  # its kind, lengths, a version
 _TRIED = f"{NAMES}/~"  # which is the name of no topic
 _CUT_OFF = (
     ConnectionClosedError,
@@ -244,10 +246,7 @@ class ZooKeeperStore:
             self._wait(self._client.exists_async(path, watch=on_event))
             if path in FOLDERS:
                 self._wait(self._client.get_children_async(path, watch=on_event))
-        except (
-            KazooException,
-            KazooTimeoutError,
-        ):  # perhaps not watched: who asked shall look, and ask again
+        except Exception:  # perhaps not watched: who asked shall look, and ask again
             self._wait_for_connection()
             self._tell_changed(path)
 
@@ -259,7 +258,7 @@ class ZooKeeperStore:
         except _CUT_OFF as problem:
             self._wait_for_connection()
             return Unknown(f"ZooKeeper has not answered: {type(problem).__name__}")
-        except KazooException as problem:
+        except Exception as problem:  # whatever it is, this thread must go on
             time.sleep(LOOK_SECONDS)  # whoever asks again at once gets the same answer
             return Unknown(f"ZooKeeper does not do it: {problem!r}")
         if self._lost_count:  # who knows in which of the two sessions it was read
@@ -294,9 +293,12 @@ class ZooKeeperStore:
     # Changes.
 
     def _commit(self, action: Multi) -> Outcome:
-        size = sum(_size_of(operation) for operation in action.operations)
+        prefix = len(self._client.chroot)
+        size = sum(prefix + _size_of(operation) for operation in action.operations)
         if size > MULTI_SIZE_MAX:
-            return Refused(0, f"{size} bytes at once are more than ZooKeeper takes; ask for less at a time")
+            return Refused(
+                NOWHERE, f"{size} bytes at once are more than ZooKeeper takes; ask for less at a time"
+            )
         transaction = self._client.transaction()
         for operation in action.operations:
             _add(transaction, operation)
@@ -353,7 +355,8 @@ class ZooKeeperStore:
 
 def _size_of(operation: Operation) -> int:
     data = operation.data if isinstance(operation, Create | Write) else b""
-    return len(operation.path) + len(data) + _OPERATION_OVERHEAD
+    overhead = _CREATION_OVERHEAD if isinstance(operation, Create) else _OPERATION_OVERHEAD
+    return len(operation.path) + len(data) + overhead
 
 
 def _add(transaction: Any, operation: Operation) -> None:

@@ -1,0 +1,105 @@
+"""What the controller sees to by itself, and what it writes for others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.differential.entities import milliseconds
+from tests.wire.harness import Harness, parts
+from tidelog.broker import control
+from tidelog.broker.broker import OnOutcome
+from tidelog.cluster.elections import Elected
+from tidelog.cluster.image import BrokerEpoch, BrokerFacts
+from tidelog.cluster.store import NOWHERE, Delete, Outcome, Refused, StoreReply
+from tidelog.handlers import partition_changes
+from tidelog.protocol.errors import ErrorCode
+
+ELECT_LEADERS = 43
+PARTITIONS = 5
+PREFERRED = 0
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> Harness:
+    """One that is in sync with 7, which leads though it is not the first."""
+    harness = Harness(tmp_path)
+    harness.create_topic("t", PARTITIONS)
+    harness.advance(100)
+    image = harness.broker.image
+    image.brokers[7], image.broker_epochs[7] = BrokerFacts(7, "h", 1, "", 1), BrokerEpoch(1, 1)
+    topic = image.topics["t"]
+    for index, facts in topic.partitions.items():
+        members = {1: 1, 7: 1}
+        led = replace(facts, leader=7, in_sync_replicas=[1, 7], replicas=[1, 7], members=members)
+        topic.partitions[index] = led
+    return harness
+
+
+def leaders(harness: Harness) -> Counter[int]:
+    return Counter(facts.leader for facts in harness.broker.image.topics["t"].partitions.values())
+
+
+def test_all_preferred_leaders_are_restored_though_some_at_a_time(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "ELECTIONS_TOGETHER", 2)
+    assert leaders(harness) == {7: PARTITIONS}
+    harness.advance(300_000)
+    assert leaders(harness) == {7: PARTITIONS - 2, 1: 2}
+    for _ in range(2):
+        harness.advance(100)
+    assert leaders(harness) == {1: PARTITIONS}
+
+
+def test_preferred_leaders_that_the_store_refused_are_restored_after_that(harness: Harness) -> None:
+    harness.holds_store = True
+    harness.advance(300_000)
+    request = harness.held_requests.pop()
+    assert not harness.held_requests
+    harness.broker.on_store_event(StoreReply(request.ticket, Refused(1, "BadVersionError")))
+    harness.release_store()
+    assert leaders(harness) == {7: PARTITIONS}
+    harness.advance(100)
+    assert leaders(harness) == {1: PARTITIONS}
+
+
+@pytest.mark.parametrize("refusals", [0, 1, partition_changes.ATTEMPTS_MAX + 1])
+def test_any_number_of_leaders_is_elected_when_it_is_asked_for(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    monkeypatch.setattr(partition_changes, "ELECTIONS_TOGETHER", 2)
+    part = parts(ELECT_LEADERS, 2)
+    asked = (part.TopicPartitions(topic="t", partitions=tuple(range(PARTITIONS))),)
+    written = harness.broker.control.write_partitions
+    sizes: list[int] = []
+
+    def write(wanted: list[Elected], then: OnOutcome) -> None:
+        sizes.append(len(wanted))
+        if len(sizes) > refusals:
+            written(wanted, then)
+        else:
+            then(Refused(0, "BadVersionError"))
+
+    monkeypatch.setattr(harness.broker.control, "write_partitions", write)
+    values = {"election_type": PREFERRED, "topic_partitions": asked}
+    answer = harness.ask(ELECT_LEADERS, 2, timeout=milliseconds(20_000), **values)
+    codes = Counter(row.error_code for row in answer.replica_election_results[0].partition_result)
+    refused = 2 if refusals > partition_changes.ATTEMPTS_MAX else 0
+    expected = Counter({ErrorCode.none: PARTITIONS - refused}) + Counter({ErrorCode.not_controller: refused})
+    assert codes == expected
+    assert leaders(harness) == Counter({1: PARTITIONS - refused}) + Counter({7: refused})
+    assert max(sizes) == 2
+
+
+def test_what_is_too_much_for_the_store_is_told_as_that(harness: Harness) -> None:
+    told: list[Outcome] = []
+    harness.holds_store = True
+    harness.broker.control.write([Delete("/topics/x")], told.append)
+    harness.settle()
+    (request,) = harness.held_requests
+    harness.broker.on_store_event(StoreReply(request.ticket, Refused(NOWHERE, "ask for less at a time")))
+    assert told == [Refused(NOWHERE, "ask for less at a time")]
