@@ -1,7 +1,8 @@
 """Ports of this machine: one that nobody has, and which process a connection belongs to, as Linux tells it.
 
 **Invariant:** a port that is given out is not among those that the system gives to outgoing connections, so
-that it is still free when a server that was killed comes back to it.
+that it is still free when a server that was killed comes back to it; nor is it given out again, here or by
+another process of the same test run: a JVM takes seconds until it has it.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from contextlib import suppress
 from pathlib import Path
 
 _GIVEN_OUT = range(12_000, 30_000)
+_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_OWN = list(_GIVEN_OUT[_WORKER::_WORKERS])
+random.SystemRandom().shuffle(_OWN)  # others, of which nobody knows, may look for one at the same time
 _CONNECTIONS = Path("/proc/net/tcp")
 _LOCAL, _REMOTE, _INODE = 1, 2, 9
 
 
 def unused_port() -> int:
-    """By chance, since others look for one at the same time."""
-    chance = random.SystemRandom()
     while True:
-        port = chance.choice(_GIVEN_OUT)
+        port = _OWN.pop()
         with socket.socket() as found, suppress(OSError):
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             found.bind(("127.0.0.1", port))

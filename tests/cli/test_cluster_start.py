@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -133,3 +134,9 @@ def test_few_brokers_get_as_much_of_the_profile_as_they_can_have(
     profile = production_profile(brokers)
     assert profile["default.replication.factor"] == profile["offsets.topic.replication.factor"] == replicas
     assert profile["min.insync.replicas"] == in_sync
+
+
+def test_a_port_that_somebody_has_is_told_as_that(tmp_path: Path, tidelog: Tidelog) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = tidelog("zookeeper", "--dir", str(tmp_path), "--port", str(taken.getsockname()[1]))
+    assert ended.exit_code == 1 and "Address already in use" in ended.error, ended.error

@@ -39,9 +39,8 @@ def zookeeper(
                 is_ready = True
                 print(f"tidelog zookeeper ready: {process.connect}", flush=True)
             if not process.is_running:
-                raise Failure(
-                    f"ZooKeeper has ended, exit code {process.exit_code}; see {directory}/zookeeper.log"
-                )
+                code, last_words = process.exit_code, process.last_words()
+                raise Failure(f"ZooKeeper at {process.connect} has ended, exit code {code}; {last_words}")
     except ZooKeeperMissing as problem:
         raise Failure(str(problem)) from None
     except OSError as problem:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import socket
 import subprocess
 import time
@@ -32,6 +33,7 @@ STOP_TIMEOUT_S = 30.0
 POLL_S = 0.05
 ASK_TIMEOUT_S = 2.0
 WRITE_THREADS_S = 1.0
+_CAUSE = re.compile(r"[\w.$]+(Exception|Error): ")  # at the beginning of a line, over where it was thrown
 _LOG_SETTINGS = """\
 appender.file.type = File
 appender.file.name = file
@@ -140,7 +142,7 @@ class ZooKeeperProcess:
         until = time.monotonic() + timeout_s
         while not self.is_serving():
             if not self.is_running or time.monotonic() > until:
-                last_words = self._last_words()
+                last_words = self.last_words()
                 self._write_threads()
                 self.kill()
                 raise ZooKeeperDidNotStart(f"{self.connect}: {last_words}")
@@ -228,13 +230,19 @@ class ZooKeeperProcess:
         log = _LOG_SETTINGS.format(log=self.directory / "zookeeper.log")
         (self.directory / "log4j2.properties").write_text(log)
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """Where it wrote them, and the one that says most."""
         for name in ("zookeeper.out", "zookeeper.log"):
             path = self.directory / name
             text = path.read_text(errors="replace").strip() if path.exists() else ""
             if text:
-                return f"see {path}: {text.splitlines()[-1][:500]}"
+                return f"see {path}: {_reason(text.splitlines())[:500]}"
         return f"no answer within {START_TIMEOUT_S:.0f} s"
+
+
+def _reason(lines: list[str]) -> str:
+    """The last error that names a cause, or the last line: Java ends with how it ends, not with why."""
+    return next((line for line in reversed(lines) if _CAUSE.match(line)), lines[-1])
 
 
 def ensemble(directory: str | os.PathLike[str], count: int, port: int = 0) -> list[ZooKeeperProcess]:
