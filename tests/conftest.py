@@ -12,6 +12,8 @@ import os
 
 import pytest
 
+from tidelog.cli.zookeeper_process import ZooKeeperMissing, find_command
+
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 
 FIRST = (
@@ -25,6 +27,15 @@ FIRST = (
     "tests/differential/",
     "tests/compat/",
 )
+
+
+@pytest.fixture(scope="session")
+def needs_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Who needs it is skipped with the reason where it cannot be had."""
+    try:
+        find_command(tmp_path_factory.getbasetemp())
+    except ZooKeeperMissing as missing:
+        pytest.skip(str(missing))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -42,6 +42,8 @@ WHOLE_S = 90.0
 DISKS = (1, 2)
 """The brokers whose disk can be full."""
 OFFSETS_PARTITIONS = 6
+THIS_VERSION = "tidelog.cli.main"
+"""The module that a broker is started by; `tests.chaos.later` is a version that is yet to come."""
 SETTINGS = BROKER_SETTINGS | {
     "zookeeper.session.timeout.ms": str(SESSION_MS),
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
@@ -74,15 +76,18 @@ def _mode(member: ZooKeeperProcess) -> str:
     return found.group(1).decode() if found else ""
 
 
-class _Broker(BrokerProcess):
+class MachineBroker(BrokerProcess):
     """Started by the words of its disk, if it has one of its own."""
 
     def __init__(self, directory: Path, properties: Mapping[str, str], inside: list[str]) -> None:
         super().__init__(directory, properties, is_detached=True)
         self._inside = inside
+        self.version = THIS_VERSION
 
     def command(self) -> list[str]:
-        return [*self._inside, *super().command()]
+        words = super().command()
+        words[words.index(THIS_VERSION)] = self.version
+        return [*self._inside, *words]
 
 
 class Machines:
@@ -99,7 +104,7 @@ class Machines:
         self._counts = (brokers, zookeepers)
         self._settings = production_profile(brokers) | SETTINGS | dict(settings or {})
         self.zookeepers: dict[int, ZooKeeperProcess] = {}
-        self.brokers: dict[int, BrokerProcess] = {}
+        self.brokers: dict[int, MachineBroker] = {}
         self.disks: dict[int, SmallDisk] = {}
         self._ways: dict[int, dict[str, int]] = {}  # of each broker, by listener
         self._stack = ExitStack()
@@ -146,7 +151,7 @@ class Machines:
         self.brokers[node_id] = self._make_broker(node_id, stack)
         stack.callback(self.kill, node_id)
 
-    def _make_broker(self, node_id: int, stack: ExitStack) -> BrokerProcess:
+    def _make_broker(self, node_id: int, stack: ExitStack) -> MachineBroker:
         folder = self.directory / f"broker-{node_id}"
         party = f"broker-{node_id}"
         self._ways[node_id] = {
@@ -166,7 +171,7 @@ class Machines:
         if disk is not None:
             self.disks[node_id] = stack.enter_context(disk)
             settings["log.dirs"] = str(disk.folder / "data")
-        return _Broker(folder, self._settings | settings, disk.inside if disk is not None else [])
+        return MachineBroker(folder, self._settings | settings, disk.inside if disk is not None else [])
 
     def _whose(self, port: int, way: int) -> str:
         pids = {

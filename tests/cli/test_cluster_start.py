@@ -17,17 +17,11 @@ from confluent_kafka.admin import AdminClient
 
 from tests.cli.conftest import COMMAND, Tidelog
 from tidelog.cli.cluster_start import production_profile
-from tidelog.cli.zookeeper_process import ZooKeeperMissing, find_command, free_port
+from tidelog.cli.zookeeper_process import free_port
+
+pytestmark = pytest.mark.usefixtures("needs_zookeeper")
 
 STOP_SECONDS_MAX = 60
-
-
-@pytest.fixture(autouse=True)
-def needs_zookeeper(tmp_path: Path) -> None:
-    try:
-        find_command(tmp_path)
-    except ZooKeeperMissing as missing:
-        pytest.skip(str(missing))
 
 
 @contextmanager

@@ -31,7 +31,7 @@ class Feature(NamedTuple):
     newest_level: int
 
 
-SUPPORTED = (Feature("tidelog.version", 1, 1),)
+SUPPORTED: tuple[Feature, ...] = (Feature("tidelog.version", 1, 1),)
 
 
 class UpgradeType(IntEnum):

@@ -1,5 +1,5 @@
 """Kafka's own `kafka-reassign-partitions`, 4.3: plan, move with a throttle, look, call back; and its
-`kafka-leader-election`."""
+`kafka-leader-election`: against brokers that are processes, on a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from tests.chaos.awaiting import await_that
+from tests.chaos.machines import Machines
 from tests.compat.client import eventually
 from tests.compat.java.jvm import Jvm
 from tests.compat.java.shell import PACKAGE, Shell
-from tests.testing.watching import TIMEOUT_S, Watcher, watch
-from tidelog.testing import Cluster
+from tests.testing.watching import TIMEOUT_S, Watcher
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(600)]
 REASSIGN = f"{PACKAGE}.reassign.ReassignPartitionsCommand"
@@ -22,23 +23,24 @@ ELECT = f"{PACKAGE}.LeaderElectionCommand"
 RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 REPLICAS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 SLOW, SIZE = 20_000, 2_000_000  # bytes a second, and what there is to move: it does not end by itself
+SETTINGS = {"leader.imbalance.check.interval.seconds": "3600"}  # whoever leads is the tool's doing
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with Cluster(4) as cluster:
-        yield cluster
+def machines(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    with Machines(tmp_path_factory.mktemp("moves"), 4, 1, SETTINGS) as started:
+        yield started
 
 
 @pytest.fixture
-def shell(jvm: Jvm, cluster: Cluster) -> Shell:
-    return Shell(jvm, cluster.bootstrap_servers)
+def shell(jvm: Jvm, machines: Machines) -> Shell:
+    return Shell(jvm, machines.bootstrap_servers)
 
 
-def filled(cluster: Cluster, topic: str, replicas: int = 2) -> Watcher:
-    watcher = watch(cluster)
-    watcher.create(topic, 1, replicas)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+def filled(machines: Machines, topic: str, replicas: int = 2, **config: object) -> Watcher:
+    watcher = Watcher(machines.bootstrap_servers)
+    watcher.create(topic, 1, replicas, **config)
+    producer = Producer({"bootstrap.servers": machines.bootstrap_servers, "log_level": 0})
     for _ in range(SIZE // 10_000):
         producer.produce(topic, bytes(10_000), partition=0)
     assert producer.flush(TIMEOUT_S) == 0
@@ -57,8 +59,10 @@ def elsewhere(watcher: Watcher, topic: str) -> tuple[int, ...]:
     return tuple(sorted({1, 2, 3, 4} - {*watcher.partitions(topic)[0].replicas}))
 
 
-def test_a_plan_is_proposed_carried_out_and_verified(cluster: Cluster, shell: Shell, tmp_path: Path) -> None:
-    watcher = filled(cluster, "planned")
+def test_a_plan_is_proposed_carried_out_and_verified(
+    machines: Machines, shell: Shell, tmp_path: Path
+) -> None:
+    watcher = filled(machines, "planned")
     target = elsewhere(watcher, "planned")
     topics = tmp_path / "topics.json"
     topics.write_text(json.dumps({"version": 1, "topics": [{"topic": "planned"}]}))
@@ -92,9 +96,9 @@ def test_a_plan_is_proposed_carried_out_and_verified(cluster: Cluster, shell: Sh
 
 
 def test_a_move_under_a_throttle_is_listed_hurried_and_called_back(
-    cluster: Cluster, shell: Shell, tmp_path: Path
+    machines: Machines, shell: Shell, tmp_path: Path
 ) -> None:
-    watcher = filled(cluster, "slow")
+    watcher = filled(machines, "slow")
     before, target = watcher.partitions("slow")[0].replicas, elsewhere(watcher, "slow")
     file = plan(tmp_path / "plan.json", "slow", *target)
     assert "No partition reassignments found." in shell.run(REASSIGN, "--list")
@@ -119,8 +123,8 @@ def test_a_move_under_a_throttle_is_listed_hurried_and_called_back(
     shell.run(REASSIGN, "--verify", *file)
 
 
-def test_what_cannot_be_moved_is_told(shell: Shell, cluster: Cluster, tmp_path: Path) -> None:
-    filled(cluster, "stays")
+def test_what_cannot_be_moved_is_told(shell: Shell, machines: Machines, tmp_path: Path) -> None:
+    filled(machines, "stays")
     file = plan(tmp_path / "nowhere.json", "stays", 9)
     assert "Unknown broker id 9" in shell.fail(REASSIGN, "--execute", *file)
     nothing = plan(tmp_path / "nothing.json", "stays", 1, 2)
@@ -129,9 +133,9 @@ def test_what_cannot_be_moved_is_told(shell: Shell, cluster: Cluster, tmp_path: 
 
 
 def test_the_replica_that_is_now_the_first_leads_when_it_is_elected(
-    cluster: Cluster, shell: Shell, tmp_path: Path
+    machines: Machines, shell: Shell, tmp_path: Path
 ) -> None:
-    watcher = filled(cluster, "reordered")
+    watcher = filled(machines, "reordered")
     first, second = watcher.partitions("reordered")[0].replicas
     shell.run(REASSIGN, "--execute", *plan(tmp_path / "plan.json", "reordered", second, first))
     watcher.until(
@@ -146,3 +150,28 @@ def test_the_replica_that_is_now_the_first_leads_when_it_is_elected(
     assert shell.run(ELECT, "--election-type", "UNCLEAN", *place) == [
         "Valid replica already elected for partitions reordered-0"
     ]
+
+
+def test_a_replica_that_lacks_records_leads_only_when_it_is_told_to(
+    machines: Machines, shell: Shell, tmp_path: Path
+) -> None:
+    watcher = filled(machines, "behind", min_insync_replicas=1)
+    ahead, behind = watcher.partitions("behind")[0].replicas
+    machines.kill(behind)
+    alone = "the other one is still in sync"
+    await_that(lambda: machines.truth.partitions("behind")[0].in_sync_replicas == (ahead,), alone, TIMEOUT_S)
+    producer = Producer({"bootstrap.servers": machines.bootstrap_servers, "log_level": 0})
+    producer.produce("behind", b"of one", partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    machines.kill(ahead)
+    machines.start([behind])
+    led = "somebody leads"
+    await_that(lambda: machines.truth.partitions("behind")[0].leader == -1, led, TIMEOUT_S)
+    place = ("--topic", "behind", "--partition", "0")
+    assert "PreferredLeaderNotAvailableException" in shell.fail(ELECT, "--election-type", "PREFERRED", *place)
+    assert shell.run(ELECT, "--election-type", "UNCLEAN", *place) == [
+        "Successfully completed leader election (UNCLEAN) for partitions behind-0"
+    ]
+    watcher.until(lambda: watcher.partitions("behind")[0].leader == behind, "it does not lead")
+    machines.start([ahead])
+    machines.await_whole()

@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.server.wire_client import WireClient
 from tests.testing.watching import TIMEOUT_S, Watcher
 from tests.wire.harness import DESCRIBE_CLUSTER
-from tidelog.cli.zookeeper_process import ZooKeeperMissing, ZooKeeperProcess, find_command
+from tidelog.cli.zookeeper_process import ZooKeeperProcess
 from tidelog.testing.process import BrokerProcess
 
 PROPERTIES = """\
@@ -70,12 +70,10 @@ def sees_all(broker: BrokerOfFile) -> bool:
 
 
 @pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, BrokerOfFile]]:
+def brokers(
+    needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[int, BrokerOfFile]]:
     directory = tmp_path_factory.mktemp("racks")
-    try:
-        find_command(directory)
-    except ZooKeeperMissing as missing:
-        pytest.skip(str(missing))
     with ExitStack() as stack:
         zookeeper = stack.enter_context(ZooKeeperProcess(directory / "zookeeper"))
         started = {}

@@ -7,17 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tidelog.cli.zookeeper_process import ZooKeeperMissing, ZooKeeperProcess, find_command
+from tidelog.cli.zookeeper_process import ZooKeeperProcess
 
 
 @pytest.fixture(scope="session")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
-    directory = tmp_path_factory.mktemp("zookeeper")
-    try:
-        find_command(directory)
-    except ZooKeeperMissing as missing:
-        pytest.skip(str(missing))
-    with ZooKeeperProcess(directory) as process:
+def zookeeper(needs_zookeeper: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    with ZooKeeperProcess(tmp_path_factory.mktemp("zookeeper")) as process:
         yield process
 
 
