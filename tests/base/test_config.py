@@ -287,3 +287,11 @@ def test_a_group_s_session_must_be_longer_than_its_heartbeat_interval_whoever_se
     beat = {"consumer.session.timeout.ms": "9000", "consumer.heartbeat.interval.ms": "9000"}
     with pytest.raises(InvalidSetting, match=r"consumer\.session\.timeout\.ms=9000"):
         check_group_settings(wide, beat)
+
+
+@pytest.mark.parametrize("package", ["", "org.apache.kafka.common.replica."])
+def test_a_selector_of_replicas_that_there_is_not_is_refused(package: str) -> None:
+    for name in ("RackAwareReplicaSelector", "LeaderSelector"):
+        assert BrokerSettings({"replica.selector.class": package + name}).text("replica.selector.class")
+    with pytest.raises(InvalidSetting, match=r"replica\.selector\.class=com\.acme\.Nearest: "):
+        BrokerSettings({"replica.selector.class": "com.acme.Nearest"})

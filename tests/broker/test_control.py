@@ -25,8 +25,12 @@ PREFERRED = 0
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
-    """One that is in sync with 7, which leads though it is not the first."""
-    harness = Harness(tmp_path)
+    return led_by_another(tmp_path)
+
+
+def led_by_another(folder: Path, **settings: str) -> Harness:
+    """A broker that is in sync with 7, which leads though it is not the first."""
+    harness = Harness(folder, **settings)
     harness.create_topic("t", PARTITIONS)
     harness.advance(100)
     image = harness.broker.image
@@ -53,6 +57,13 @@ def test_all_preferred_leaders_are_restored_though_some_at_a_time(
     for _ in range(2):
         harness.advance(100)
     assert leaders(harness) == {1: PARTITIONS}
+
+
+def test_preferred_leaders_stay_away_if_nobody_is_to_restore_them(tmp_path: Path) -> None:
+    harness = led_by_another(tmp_path, auto_leader_rebalance_enable="false")
+    harness.advance(300_000)
+    harness.advance(100)
+    assert leaders(harness) == {7: PARTITIONS}
 
 
 def test_preferred_leaders_that_the_store_refused_are_restored_after_that(harness: Harness) -> None:

@@ -21,6 +21,7 @@ WAIT_S = 60.0
 AWAY_S = 60.0 if is_soak() else 3 * SESSION_MS / 1_000
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_brokers_go_on_without_zookeeper_and_are_whole_when_it_is_back(tmp_path: Path) -> None:
     with (

@@ -91,6 +91,11 @@ def test_an_ensemble_is_kept_as_large_as_it_was_and_a_closed_terminal_ends_all_o
     with started(*words, "--zookeepers", "3") as (process, told):
         assert "tidelog cluster ready: " in told
         assert len([line for line in processes_of(folder) if "QuorumPeerMain" in line]) == 3
+        subprocess.run(["pkill", "-KILL", "-f", f"{folder}/zookeeper-2/zoo.cfg"], check=True)
+        assert process.stdout is not None
+        assert re.match(
+            r"ZooKeeper at 127\.0\.0\.1:\d+ has ended; see .*/zookeeper-2/", process.stdout.readline()
+        )
         process.send_signal(signal.SIGHUP)
         assert process.wait(STOP_SECONDS_MAX) == 0
     assert processes_of(folder) == []

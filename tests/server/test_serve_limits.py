@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,19 @@ def test_a_listener_for_others_needs_the_operator_s_word(tmp_path: Path) -> None
     }
     with BrokerProcess(tmp_path, properties) as broker, WireClient(broker.port) as client:
         client.greet()
+
+
+@pytest.mark.parametrize(("backlog", "has_room"), [("1", False), ("64", True)])
+def test_so_many_connections_wait_for_a_broker_that_does_not_take_them(
+    tmp_path: Path, backlog: str, has_room: bool
+) -> None:
+    with BrokerProcess(tmp_path, {"socket.listen.backlog.size": backlog}) as broker, ExitStack() as stack:
+        broker.pause()
+        taken = 0
+        for _ in range(8):
+            waiting = stack.enter_context(socket.socket())
+            waiting.settimeout(0.3)
+            with suppress(TimeoutError):
+                waiting.connect(("127.0.0.1", broker.port))
+                taken += 1
+        assert (taken == 8) == has_room, taken

@@ -5,6 +5,9 @@ from __future__ import annotations
 from tidelog.base.setting import INT64_MAX, Change, Kind, Setting
 
 _I, _B, _S = Kind.INT, Kind.BOOLEAN, Kind.STRING
+RACK_SELECTOR = "RackAwareReplicaSelector"
+_SELECTORS = (RACK_SELECTOR, "LeaderSelector")
+_SELECTOR_PACKAGE = "org.apache.kafka.common.replica."
 
 REPLICATION_ROWS = (
     Setting(
@@ -30,7 +33,8 @@ REPLICATION_ROWS = (
         "replica.selector.class",
         _S,
         None,
-        "Which replica a consumer reads from. A name that ends in RackAwareReplicaSelector: one in its rack.",
+        f"Which replica a consumer reads from: the leader, or with {RACK_SELECTOR} one in its rack.",
+        choices=tuple(f"{package}{name}" for name in _SELECTORS for package in ("", _SELECTOR_PACKAGE)),
     ),
     *(
         Setting(

@@ -285,7 +285,7 @@ _GROUPS_OF_ROWS = (
     ("Only PLAINTEXT listeners are served, and requests are not authorized.", _SECURITY),
     ("Groups that share partitions, and those of streams, are not served.", _GROUPS),
     ("No transactions are served.", _TRANSACTIONS),
-    ("Replication has one connection for each leader, and no quotas.", _REPLICATION),
+    ("Replication has one connection for each leader, and a throttle without windows.", _REPLICATION),
     ("There are no quotas.", _QUOTAS),
     ("Records are not compacted.", _COMPACTION),
     ("A broker does this by itself here, or not at all.", _OTHER),

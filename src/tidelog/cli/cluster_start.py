@@ -52,7 +52,7 @@ def start_cluster(
                 _broker(directory, node_id, port and port + node_id - 1, profile)
                 for node_id in range(1, brokers + 1)
             ]
-            _run(processes, stopped)
+            _run(processes, members, stopped)
     except (ZooKeeperMissing, ZooKeeperDidNotStart) as problem:
         raise Failure(str(problem)) from None
     except BrokerDidNotStart as problem:
@@ -87,7 +87,9 @@ def _broker(directory: Path, node_id: int, port: int, settings: dict[str, str]) 
     return process
 
 
-def _run(processes: Sequence[BrokerProcess], stopped: threading.Event) -> None:
+def _run(
+    processes: Sequence[BrokerProcess], members: Sequence[ZooKeeperProcess], stopped: threading.Event
+) -> None:
     with ThreadPoolExecutor(len(processes)) as together:
         try:
             list(together.map(BrokerProcess.start, processes))
@@ -95,19 +97,24 @@ def _run(processes: Sequence[BrokerProcess], stopped: threading.Event) -> None:
                 print(f"tidelog ready: broker {node_id} at {process.bootstrap_servers}", flush=True)
             servers = ",".join(process.bootstrap_servers for process in processes)
             print(f"tidelog cluster ready: {servers}", flush=True)
-            _watch(processes, stopped)
+            _watch(processes, members, stopped)
         finally:
             list(together.map(_stop, processes))
 
 
-def _watch(processes: Sequence[BrokerProcess], stopped: threading.Event) -> None:
-    ended: set[int] = set()
+def _watch(
+    processes: Sequence[BrokerProcess], members: Sequence[ZooKeeperProcess], stopped: threading.Event
+) -> None:
+    """Tell of each that ends; the rest goes on, as long as there is a broker."""
+    running: dict[BrokerProcess | ZooKeeperProcess, str] = {}
+    for node_id, process in enumerate(processes, 1):
+        running[process] = f"broker {node_id} has ended; see {process.stderr_path}"
+    for member in members:
+        running[member] = f"ZooKeeper at {member.connect} has ended; see {member.directory}/zookeeper.log"
     while not stopped.wait(LOOK_SECONDS):
-        for node_id, process in enumerate(processes, 1):
-            if not process.is_running and node_id not in ended:
-                ended.add(node_id)
-                print(f"broker {node_id} has ended; see {process.stderr_path}", flush=True)
-        if len(ended) == len(processes):
+        for ended in [each for each in running if not each.is_running]:
+            print(running.pop(ended), flush=True)
+        if not any(process in running for process in processes):
             raise Failure("no broker is left")
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from tidelog.base.files import FileSlice
 from tidelog.base.limits import COPIED_SIZE_MAX, FETCH_WAIT_MS_MAX
+from tidelog.base.replication_rows import RACK_SELECTOR
 from tidelog.broker.broker import Broker
 from tidelog.broker.sessions import FetchSession, SessionPartition, TopicKey
 from tidelog.broker.waiting import Parked
@@ -31,7 +32,6 @@ from tidelog.replication.partition import READ_COMMITTED, Partition, PartitionRe
 TOPIC_IDS_VERSION = 13
 RACKS_VERSION = 11
 HINTS_VERSION = 16
-RACK_SELECTOR = "RackAwareReplicaSelector"
 Wanted = list[tuple[TopicKey, FetchPartition, Partition | None]]
 
 _STORAGE = int(ErrorCode.kafka_storage_error)
@@ -205,7 +205,7 @@ class Reading:
     def _nearer(self, asked: FetchPartition, partition: Partition) -> FetchedPartition | None:
         """The answer to a consumer that a follower in its rack can serve: who that is (R12)."""
         leadership = partition.leadership
-        selector = self._broker.settings.text("replica.selector.class") or ""
+        selector = self._broker.settings.text("replica.selector.class")
         if leadership is None or not selector.endswith(RACK_SELECTOR):
             return None
         if partition.check_epoch(asked.current_leader_epoch):

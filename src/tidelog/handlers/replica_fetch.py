@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from tidelog.base.files import FileSlice
 from tidelog.base.limits import FETCH_WAIT_MS_MAX, REPLICA_COPIED_SIZE_MAX
+from tidelog.base.replication_rows import RACK_SELECTOR
 from tidelog.broker.broker import Broker
 from tidelog.broker.sessions import FollowerSession, SessionPartition, TopicKey
 from tidelog.broker.waiting import Parked
@@ -40,7 +41,7 @@ def handle_replica_fetch(
     if session is None:
         session = FollowerSession(0, uses_topic_ids, broker.uptime_ms, fetch.replica_id, broker.waiting)
     session.update(fetch)
-    session.serves_readers = broker.settings.text("replica.selector.class") != ""
+    session.serves_readers = broker.settings.text("replica.selector.class").endswith(RACK_SELECTOR)
     reading = ReplicaReading(broker, request, fetch, session)
     reading.note_offsets()
     wait_ms = min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX)

@@ -23,7 +23,6 @@ from tidelog.base.config import BrokerSettings
 from tidelog.base.forms import PLAINTEXT, read_listener_protocols
 from tidelog.base.setting import InvalidSetting
 
-LISTEN_BACKLOG = 1_024
 LISTENERS, ADVERTISED, PROTOCOL_MAP = "listeners", "advertised.listeners", "listener.security.protocol.map"
 PEER_NAME, PEER_PROTOCOL = "inter.broker.listener.name", "security.inter.broker.protocol"
 
@@ -170,7 +169,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def bind(listener: Listener, key: str = "listeners") -> socket.socket:
+def bind(listener: Listener, backlog: int, key: str = LISTENERS) -> socket.socket:
     family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -180,7 +179,7 @@ def bind(listener: Listener, key: str = "listeners") -> socket.socket:
         bound.close()
         reason = getattr(error, "strerror", None) or "no such host"
         raise InvalidSetting(f"{key}={listener.host}:{listener.port}: {reason}") from None
-    bound.listen(LISTEN_BACKLOG)
+    bound.listen(backlog)
     bound.setblocking(False)
     return bound
 

@@ -128,8 +128,9 @@ class Server:
         descriptors = Descriptors(descriptor_share())
         self._locks = DirectoryLocks(self.settings.words("log.dirs"))
         directories = [LogDirectory(DiskDirectory(path, descriptors)) for path in self._locks.paths]
-        self._sockets = [bind(listener) for listener in self._listeners]
-        watching = bind(self._probe_listener, "probe.listener") if self._probe_listener else None
+        backlog = self.settings.number("socket.listen.backlog.size")
+        self._sockets = [bind(listener, backlog) for listener in self._listeners]
+        watching = bind(self._probe_listener, backlog, "probe.listener") if self._probe_listener else None
         self.addresses = advertised_of(self.settings, self._listeners, self._sockets)
         self.host, self.port = next(iter(self.addresses.values()))
         for event in start_events(self.settings, self._listeners, [each.path for each in directories]):

@@ -82,6 +82,7 @@ def until_only_replicas_have_it(watcher: Watcher, tmp_path: Path, topic: str) ->
     watcher.until(is_so, "somebody has what is not its", topic)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_partitions_move_to_and_fro_and_their_producers_notice_nothing(
     cluster: Cluster, tmp_path: Path
