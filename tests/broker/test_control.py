@@ -106,6 +106,18 @@ def test_any_number_of_leaders_is_elected_when_it_is_asked_for(
     assert max(sizes) == 2
 
 
+def test_a_leader_that_is_asked_for_many_times_is_elected_once(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_changes, "ELECTIONS_TOGETHER", 2)
+    asked = (parts(ELECT_LEADERS, 2).TopicPartitions(topic="t", partitions=(0,) * 5),)
+    values = {"election_type": PREFERRED, "topic_partitions": asked}
+    answer = harness.ask(ELECT_LEADERS, 2, timeout=milliseconds(20_000), **values)
+    rows = answer.replica_election_results[0].partition_result
+    assert {row.error_code for row in rows} == {ErrorCode.none}
+    assert harness.broker.control.election_count == 1
+
+
 def test_what_is_too_much_for_the_store_is_told_as_that(harness: Harness) -> None:
     told: list[Outcome] = []
     harness.holds_store = True

@@ -387,6 +387,25 @@ def test_a_log_that_is_cut_while_it_moves_is_copied_anew(
     ) == 1
 
 
+def test_a_cut_that_takes_nothing_leaves_the_copy(harness: Harness) -> None:
+    produce(harness, 9, "t", batch_of(5))
+    harness.holds_copies = True
+    move(harness, "b")
+    cut(harness, follow(harness), 5)
+    harness.holds_copies = False
+    harness.run_copies()
+    settle(harness)
+    assert shown(harness) == [("b", 0, False)]
+    assert not [name for removal in harness.removals for name in removal.names if name.endswith("-future")]
+
+
+def test_a_log_that_has_come_back_does_not_leave(harness: Harness) -> None:
+    produce(harness, 9, "t", batch_of(5))
+    partition = harness.partition("t")
+    _, name = harness.broker.partitions.leave(partition, partition.directory, bytes(16))
+    assert name is None and (harness.path / "t-0").exists()
+
+
 def test_a_log_that_has_just_moved_is_cut_when_its_old_folder_is_gone(harness: Harness) -> None:
     for _ in range(2):
         produce(harness, 9, "t", batch_of(5))

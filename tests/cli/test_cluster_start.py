@@ -103,6 +103,15 @@ def test_an_ensemble_is_kept_as_large_as_it_was_and_a_closed_terminal_ends_all_o
     assert ended.exit_code == 1 and "start it with --zookeepers 3" in ended.error, ended.error
 
 
+def test_an_ensemble_that_did_not_come_to_its_start_is_as_large_as_it_was_to_be(
+    tmp_path: Path, tidelog: Tidelog
+) -> None:
+    (tmp_path / "zookeeper-1").mkdir()
+    (tmp_path / "zookeeper-1" / "zoo.cfg").write_text("clientPort=1\nserver.1=a\nserver.2=b\nserver.3=c\n")
+    ended = tidelog("cluster", "--brokers", "1", "--dir", str(tmp_path))
+    assert ended.exit_code == 1 and "start it with --zookeepers 3" in ended.error, ended.error
+
+
 def test_zookeeper_alone_serves_until_it_is_told_to_stop(tmp_path: Path) -> None:
     port = free_port()
     with started("zookeeper", "--dir", str(tmp_path / "zk"), "--port", str(port)) as (_, told):

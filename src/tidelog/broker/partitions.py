@@ -372,8 +372,8 @@ class Partitions:
     ) -> tuple[Directory, str | None]:
         """A partition lives elsewhere now: what remains of it in its old home, renamed, for removal."""
         name = folder_name(partition.topic, partition.index)
-        if not old_home.directory.exists(name):
-            return old_home.directory, None
+        if partition.directory is old_home or not old_home.directory.exists(name):
+            return old_home.directory, None  # it has come back, or has left
         if read_topic_id(old_home.directory.folder(name)) != encode_id(partition.topic_id):
             return old_home.directory, None  # of a topic that was made under its name since
         aside = deleted_folder_name(partition.topic, partition.index, unique)

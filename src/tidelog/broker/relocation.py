@@ -96,10 +96,10 @@ class Relocation:
             if failure.errno in TOO_MANY_OPEN:
                 broker.checkpoints.wait(lambda: self._leave(moved))
             else:
-                del self._leaving[moved]
+                self._leaving.pop(moved, None)
             broker.fail_directory(moved.old_home, failure)
             return
-        del self._leaving[moved]
+        self._leaving.pop(moved, None)  # it may have left twice before the checkpoints told of the first time
         if name is not None:
             broker.remove_later(directory, name, partition.log.settings.file_delete_delay_ms)
         folder, path = folder_name(partition.topic, partition.index), partition.directory.path

@@ -304,9 +304,10 @@ class Replicas:
             broker.fail_directory(partition.directory, failure)
             return
         broker.remove_files(partition, names)
-        broker.relocation.begin_anew(partition)
         name, end = f"{partition.topic}-{partition.index}", partition.log.end_offset
-        if end != before:  # else an epoch is forgotten in which nothing was written
+        if names or end != before:  # else an epoch is forgotten in which nothing was written
+            broker.relocation.begin_anew(partition)
+        if end != before:
             self.cut_count += 1
             broker.events.append(warning("log cut to its leader's", partition=name, before=before, after=end))
         fetcher.release(partition)

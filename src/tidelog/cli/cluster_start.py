@@ -63,7 +63,7 @@ def start_cluster(
 
 @contextmanager
 def _zookeepers(directory: Path, count: int) -> Iterator[Sequence[ZooKeeperProcess]]:
-    present = len(list(directory.glob("zookeeper-[0-9]*/data/version-2")))
+    present = _member_count(directory / "zookeeper-1" / "zoo.cfg")
     if present not in (0, count):  # new members might agree on an empty cluster before the old one is there
         raise Failure(
             f"{directory} has a cluster with {present} ZooKeeper{'s' * (present > 1)}: start it with "
@@ -77,6 +77,11 @@ def _zookeepers(directory: Path, count: int) -> Iterator[Sequence[ZooKeeperProce
         for member in members:
             member.wait_ready()
         yield members
+
+
+def _member_count(settings: Path) -> int:
+    """How many it was last started with; 0 if never."""
+    return max(settings.read_text().count("\nserver."), 1) if settings.exists() else 0
 
 
 def _broker(directory: Path, node_id: int, port: int, settings: dict[str, str]) -> BrokerProcess:

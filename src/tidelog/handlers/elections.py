@@ -36,7 +36,7 @@ def handle_elect_leaders(broker: Broker, request: Request) -> Result:
     rows = _rows(broker, asked) if is_known or not is_all else []
     is_right = is_known or asked.topic_partitions == ()
     error = ErrorCode.none if is_right else ErrorCode.invalid_request
-    places = [(name, index) for name, indexes in rows for index in indexes]
+    places = dict.fromkeys((name, index) for name, indexes in rows for index in indexes)
 
     def answer(told: dict[Place, Row]) -> bytes:
         shown = dict.fromkeys(places, _LATE) | told

@@ -246,7 +246,9 @@ class ZooKeeperStore:
             self._wait(self._client.exists_async(path, watch=on_event))
             if path in FOLDERS:
                 self._wait(self._client.get_children_async(path, watch=on_event))
-        except Exception:  # perhaps not watched: who asked shall look, and ask again
+        except Exception as problem:  # perhaps not watched: who asked shall look, and ask again
+            if not isinstance(problem, _CUT_OFF):
+                time.sleep(LOOK_SECONDS)  # it will be the same again
             self._wait_for_connection()
             self._tell_changed(path)
 
@@ -307,6 +309,8 @@ class ZooKeeperStore:
                 raise SessionExpiredError
             answer = transaction.commit_async()
         results = self._wait(answer)
+        if any(isinstance(result, NoAuthError) for result in results):
+            raise NoAuthError  # whatever is read and tried again, it will be the same
         for place, result in enumerate(results):
             if isinstance(result, Exception) and not isinstance(
                 result, RolledBackError | RuntimeInconsistency
