@@ -99,8 +99,11 @@ class Machines:
         brokers: int = BROKERS,
         zookeepers: int = ZOOKEEPERS,
         settings: Mapping[str, str] | None = None,
+        has_second_directories: bool = False,
     ) -> None:
+        """Those whose disk can be full may have a second directory on another one."""
         self.directory = directory
+        self._has_second_directories = has_second_directories
         self._counts = (brokers, zookeepers)
         self._settings = production_profile(brokers) | SETTINGS | dict(settings or {})
         self.zookeepers: dict[int, ZooKeeperProcess] = {}
@@ -171,6 +174,8 @@ class Machines:
         if disk is not None:
             self.disks[node_id] = stack.enter_context(disk)
             settings["log.dirs"] = str(disk.folder / "data")
+            if self._has_second_directories:
+                settings["log.dirs"] += f",{folder / 'second'}"
         return MachineBroker(folder, self._settings | settings, disk.inside if disk is not None else [])
 
     def _whose(self, port: int, way: int) -> str:
