@@ -9,26 +9,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from tests.cli.forks import Outcome, run
+from tests.testing.watching import Watcher
 from tidelog.testing.process import BrokerProcess
 
 COMMAND = [sys.executable, "-m", "tidelog.cli.main"]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    exit_code: int
-    out: str
-    error: str
-
-    @property
-    def lines(self) -> list[str]:
-        return self.out.splitlines()
 
 
 class Tidelog:
@@ -38,15 +28,7 @@ class Tidelog:
         self.environment = os.environ | {"TIDELOG_BOOTSTRAP_SERVER": bootstrap_servers}
 
     def __call__(self, *words: str, stdin: bytes = b"") -> Outcome:
-        done = subprocess.run(
-            [*COMMAND, *words],
-            input=stdin,
-            capture_output=True,
-            env=self.environment,
-            timeout=60,
-            check=False,
-        )
-        return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return run(words, self.environment, stdin)
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         pipe = subprocess.PIPE
@@ -75,11 +57,10 @@ def offline() -> Tidelog:
 
 
 @pytest.fixture
-def topic(tidelog: Tidelog) -> str:
+def topic(bootstrap_servers: str) -> str:
     """A topic of one partition that keeps records of any age."""
     name = f"cli-{uuid4().hex[:12]}"
-    made = tidelog("topic", "create", name, "--partitions", "1", "--config", "retention.ms=-1")
-    assert made.exit_code == 0, made.error
+    Watcher(bootstrap_servers).create(name, retention_ms=-1)
     return name
 
 

@@ -83,6 +83,15 @@ def test_a_cluster_keeps_what_it_was_given_and_leaves_no_process(tmp_path: Path)
     assert processes_of(folder) == []
 
 
+@pytest.fixture
+def hears_of_the_terminal() -> Iterator[None]:
+    """Also under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hears_of_the_terminal")
 def test_an_ensemble_is_kept_as_large_as_it_was_and_a_closed_terminal_ends_all_of_it(
     tmp_path: Path, tidelog: Tidelog
 ) -> None:
