@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Outcome, Tidelog
+from tests.cli.conftest import Tidelog
+from tests.cli.forks import Outcome
 from tidelog.cli.cluster_health import find_problems
 from tidelog.cli.cluster_partitions import NOBODY, Partition, Picture, take_picture
 from tidelog.cli.nodes import Cluster as Nodes

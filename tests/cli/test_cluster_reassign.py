@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 
-from tests.cli.conftest import Outcome
+from tests.cli.forks import Outcome
 from tidelog.cli.cluster_moves import Disks, Move
 from tidelog.cli.cluster_partitions import take_picture
 from tidelog.cli.cluster_plan_file import plan_json, read_plan

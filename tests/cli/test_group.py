@@ -14,7 +14,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.cli.conftest import Outcome, Tidelog
+from tests.cli.conftest import Tidelog
+from tests.cli.forks import Outcome
 from tests.cli.test_completion import completed
 from tidelog.cli.commands import run
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import COMMAND, Outcome, Tidelog
+from tests.cli.conftest import COMMAND, Tidelog
+from tests.cli.forks import Outcome
 from tests.soak import is_soak
 from tests.spark.programs import awaited
 from tidelog.spark.pipelines.status import RunStatus, StatusFile
