@@ -26,7 +26,7 @@ def settings_of(**more: str) -> BrokerSettings:
 
 def told_by(settings: BrokerSettings) -> dict[str, tuple[str, int]]:
     """What is told when every listener has got a port of the system's choice."""
-    sockets = [bind(Listener("127.0.0.1", 0), 1) for _ in listeners_of(settings)]
+    sockets = [bind(Listener("127.0.0.1", 0), settings) for _ in listeners_of(settings)]
     try:
         return advertised_of(settings, listeners_of(settings), sockets)
     finally:

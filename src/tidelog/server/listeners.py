@@ -169,7 +169,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def bind(listener: Listener, backlog: int, key: str = LISTENERS) -> socket.socket:
+def bind(listener: Listener, settings: BrokerSettings, key: str = LISTENERS) -> socket.socket:
     family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -179,7 +179,7 @@ def bind(listener: Listener, backlog: int, key: str = LISTENERS) -> socket.socke
         bound.close()
         reason = getattr(error, "strerror", None) or "no such host"
         raise InvalidSetting(f"{key}={listener.host}:{listener.port}: {reason}") from None
-    bound.listen(backlog)
+    bound.listen(settings.number("socket.listen.backlog.size"))
     bound.setblocking(False)
     return bound
 

@@ -128,9 +128,8 @@ class Server:
         descriptors = Descriptors(descriptor_share())
         self._locks = DirectoryLocks(self.settings.words("log.dirs"))
         directories = [LogDirectory(DiskDirectory(path, descriptors)) for path in self._locks.paths]
-        backlog = self.settings.number("socket.listen.backlog.size")
-        self._sockets = [bind(listener, backlog) for listener in self._listeners]
-        watching = bind(self._probe_listener, backlog, "probe.listener") if self._probe_listener else None
+        self._sockets = [bind(listener, self.settings) for listener in self._listeners]
+        pages = bind(self._probe_listener, self.settings, "probe.listener") if self._probe_listener else None
         self.addresses = advertised_of(self.settings, self._listeners, self._sockets)
         self.host, self.port = next(iter(self.addresses.values()))
         for event in start_events(self.settings, self._listeners, [each.path for each in directories]):
@@ -144,8 +143,8 @@ class Server:
         self._effects = Effects(self._store, self._peer_links, self._jobs)
         self._serving = asyncio.get_running_loop().create_future()
         self.set_time()
-        if watching is not None:
-            await self._watch(watching)
+        if pages is not None:
+            await self._watch(pages)
         self.broker.start(*self.addresses[peer_listener_of(self.settings)], self.addresses)
         self.settle()
         await self._serving
