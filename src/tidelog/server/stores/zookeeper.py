@@ -309,9 +309,9 @@ class ZooKeeperStore:
                 raise SessionExpiredError
             answer = transaction.commit_async()
         results = self._wait(answer)
-        if any(isinstance(result, NoAuthError) for result in results):
-            raise NoAuthError  # whatever is read and tried again, it will be the same
         for place, result in enumerate(results):
+            if isinstance(result, NoAuthError):  # whatever is read and tried again, it will be the same
+                raise NoAuthError(action.operations[place].path)
             if isinstance(result, Exception) and not isinstance(
                 result, RolledBackError | RuntimeInconsistency
             ):
