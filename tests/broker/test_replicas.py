@@ -10,9 +10,12 @@ import pytest
 from tests.log.making import make_batch
 from tests.wire.harness import Harness
 from tidelog.broker.partitions import Checkpoint
-from tidelog.cluster.image import PartitionFacts
+from tidelog.cluster.image import BrokerEpoch, BrokerFacts, PartitionFacts
 from tidelog.cluster.store import Outcome, Refused, StoreReply, StoreRequest, Unknown, Write
+from tidelog.protocol.fetch import FetchPartition
 from tidelog.replication.follower import Cut
+from tidelog.replication.leader import AWAIT_MS_MAX
+from tidelog.replication.partition import Partition
 
 
 def test_a_cut_that_waited_is_not_carried_out_again_on_what_came_since(tmp_path: Path) -> None:
@@ -106,3 +109,69 @@ def test_who_is_not_registered_begins_to_lead_nothing(tmp_path: Path) -> None:
     broker.registration.is_registered = True
     broker.replicas.assign(partition, replace(facts, version=same.version + 1))
     assert partition.leader_epoch == 1
+
+
+def follower_asks(harness: Harness, offset: int, last_epoch: int) -> None:
+    """Broker 2 fetches from broker 1."""
+    asked = FetchPartition(0, 0, offset, last_epoch, 0, 2**20)
+    harness.broker.replicas.on_fetch(harness.partition("t"), 2, 1, asked)
+    harness.broker.replicas.admit()
+
+
+def lead_with_follower(harness: Harness, in_sync: list[int], **settings: str) -> Partition:
+    """Broker 1 leads t, which broker 2 has a replica of."""
+    harness.create_topic("t", 1, **settings)
+    image, partition = harness.broker.image, harness.partition("t")
+    image.brokers[2] = BrokerFacts(2, "127.0.0.1", 9093, "", 1)
+    image.broker_epochs[2] = BrokerEpoch(1, 1)
+    image.versions["/brokers/epochs/2"] = 0
+    assert partition.facts is not None
+    members = {**partition.facts.members, 2: 1}
+    facts = replace(partition.facts, replicas=[1, 2], in_sync_replicas=in_sync, members=members)
+    image.topics["t"].partitions[0] = facts
+    partition.become_leader(1, image, replace(facts, leader_epoch=1), 0)
+    return partition
+
+
+def test_a_follower_that_keeps_up_joins_a_leader_that_is_alone_under_steady_writes(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+    partition = lead_with_follower(harness, [1])
+    broker, harness.holds_store = harness.broker, True
+    has = 0
+    for _ in range(4):  # one more batch between an answer and the next fetch, every time
+        partition.append_own(make_batch(), broker.now_ms)
+        follower_asks(harness, has, 1 if has else -1)
+        has = partition.log.end_offset
+    leadership = partition.leadership
+    assert leadership is not None and leadership.pending is not None
+    assert leadership.pending.in_sync_replicas == [1, 2]
+    committed = partition.high_watermark
+    partition.append_own(make_batch(), broker.now_ms)
+    assert partition.high_watermark == committed, "what comes now waits for the new member"
+
+
+def test_a_leader_that_is_alone_waits_for_a_follower_only_for_a_while(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+    partition = lead_with_follower(harness, [1])
+    broker, harness.holds_store = harness.broker, True
+    for offset in (0, 1):
+        partition.append_own(make_batch(), broker.now_ms)
+        follower_asks(harness, offset, 1 if offset else -1)
+    leadership = partition.leadership
+    assert leadership is not None and leadership.awaited == 2
+    partition.append_own(make_batch(), broker.now_ms)
+    assert partition.high_watermark == 2
+    harness.advance(AWAIT_MS_MAX + 100)  # and it asks no more
+    assert leadership.awaited is None and partition.high_watermark == 3
+    partition.append_own(make_batch(), broker.now_ms)
+    assert partition.high_watermark == 4
+
+
+def test_a_fetch_beyond_the_end_of_the_log_shows_nothing(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+    partition = lead_with_follower(harness, [1, 2])
+    follower_asks(harness, 10**12, -1)
+    partition.append_own(make_batch(), harness.broker.now_ms)
+    assert not partition.maybe_advance() and partition.high_watermark == 0
+    follower_asks(harness, 1, 1)
+    assert partition.high_watermark == 1

@@ -207,12 +207,6 @@ ACCEPTED: tuple[Accepted, ...] = (
     ),
     Accepted(
         r"Produce",
-        r".*",
-        "R6: too few replicas are too few, also where a topic was made with fewer; Kafka lowers the bar.",
-        in_scenarios("too few replicas"),
-    ),
-    Accepted(
-        r"Produce",
         r"responses\[\]\.partition_responses\[\]\.error_code",
         "Bad acks and a bad batch: Kafka looks at the batch first, Tidelog at what is cheap.",
         lambda difference: (

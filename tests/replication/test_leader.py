@@ -245,8 +245,9 @@ def test_nobody_is_waited_for_long_or_often_or_who_does_not_keep_up() -> None:
     led.fetch(3, 100)
     assert led.leadership.may_await(3, led.now_ms)
     led.leadership.begin_await(3, led.now_ms)
-    assert not led.leadership.end_await(led.now_ms + AWAIT_MS_MAX)
-    assert led.leadership.end_await(led.now_ms + AWAIT_MS_MAX + 1) and led.leadership.awaited is None
+    assert not led.leadership.is_await_over(led.now_ms + AWAIT_MS_MAX)
+    assert led.leadership.is_await_over(led.now_ms + AWAIT_MS_MAX + 1)
+    led.leadership.awaited = None
     led.now_ms += AWAIT_MS_MAX + 2
     led.fetch(3, 110)
     assert not led.leadership.may_await(3, led.now_ms)

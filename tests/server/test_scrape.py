@@ -181,9 +181,13 @@ def test_replicas_that_are_missing_are_counted(harness: Harness) -> None:
     harness.create_topic("tides", 2)
     harness.broker.image.topics["tides"].partitions[0].replicas.append(9)
     metrics = scrape(Watched(harness.broker))
+    under = "kafka_server_replicamanager_underminisrpartitioncount"
+    assert value(metrics, under) == 0  # no more are needed than it has replicas
+    harness.broker.image.topics["few"].partitions[0].replicas.append(9)
+    metrics = scrape(Watched(harness.broker))
     replicas = "kafka_server_replicamanager_"
     names = ["partitioncount", "leadercount", "underreplicatedpartitions", "underminisrpartitioncount"]
-    assert [value(metrics, replicas + name) for name in names] == [3, 3, 1, 1]
+    assert [value(metrics, replicas + name) for name in names] == [3, 3, 2, 1]
     assert value(metrics, f"{replicas}atminisrpartitioncount") == 2
 
 

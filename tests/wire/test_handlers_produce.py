@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -143,9 +144,26 @@ def test_acks_that_are_none_are_refused(harness: Harness, version: int, acks: in
 @VERSIONS
 def test_too_few_replicas_stop_acks_all_alone(harness: Harness, version: int) -> None:
     harness.create_topic("t", min_insync_replicas="2")
+    lead_alone(harness, replicas=[1, 2])
     assert produce(harness, version, "t", batch_of(), -1).error_code == ErrorCode.not_enough_replicas
     assert produce(harness, version, "t", batch_of(), 1).error_code == 0
-    assert harness.partition("t").high_watermark == 1  # there is nobody else to wait for
+    assert harness.partition("t").high_watermark == 0  # one replica is not enough to commit it
+
+
+@VERSIONS
+def test_no_more_replicas_are_needed_than_the_partition_has(harness: Harness, version: int) -> None:
+    harness.create_topic("t", min_insync_replicas="3")
+    assert produce(harness, version, "t", batch_of(), -1).error_code == 0
+    assert harness.partition("t").high_watermark == 1
+    lead_alone(harness, replicas=[1, 2])
+    assert produce(harness, version, "t", batch_of(), -1).error_code == ErrorCode.not_enough_replicas
+
+
+def lead_alone(harness: Harness, replicas: list[int]) -> None:
+    """Broker 1 leads, the only one in sync of those replicas."""
+    broker, partition = harness.broker, harness.partition("t")
+    assert partition.facts is not None
+    partition.become_leader(1, broker.image, replace(partition.facts, replicas=replicas, leader_epoch=1), 0)
 
 
 @VERSIONS

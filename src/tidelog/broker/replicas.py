@@ -319,15 +319,17 @@ class Replicas:
     # Leading.
 
     def on_fetch(self, partition: Partition, node_id: int, broker_epoch: int, asked: FetchPartition) -> None:
-        """A follower has all before the offset that it asks for, unless its log is another one from somewhere
-        on: then it is about to be told so."""
+        """A follower has all before the offset that it asks for, unless its log is longer than this one or
+        differs from somewhere on: then its fetch shows nothing, and the answer says where to cut."""
         leadership, broker, offset = partition.leadership, self._broker, asked.fetch_offset
-        if leadership is None or partition.parting(offset, asked.last_fetched_epoch) is not None:
+        if leadership is None or offset > partition.log.end_offset:
+            return
+        if partition.parting(offset, asked.last_fetched_epoch) is not None:
             return
         progress = leadership.on_fetch(
             node_id, broker_epoch, offset, partition.counted_end_offset, broker.uptime_ms
         )
-        if progress is None or offset > partition.log.end_offset:
+        if progress is None:
             return
         if progress.start_offset != asked.log_start_offset:
             progress.start_offset = asked.log_start_offset
@@ -335,12 +337,11 @@ class Replicas:
         if leadership.may_admit(node_id, partition.high_watermark):
             self._admissions[partition] = None  # before anything more is committed that it lacks
             return
-        if leadership.awaited == node_id:
-            leadership.awaited = None
-        if partition.maybe_advance():
+        is_awaited = leadership.awaited == node_id
+        if partition.end_await() if is_awaited else partition.maybe_advance():
             broker.on_moved(partition)
         if leadership.may_await(node_id, broker.uptime_ms):
-            leadership.begin_await(node_id, broker.uptime_ms)
+            partition.begin_await(node_id, broker.uptime_ms)
             self._awaiting[partition] = None
 
     def admit(self) -> None:
@@ -351,9 +352,7 @@ class Replicas:
         self._to_look |= admissions
         self._propose()
         for partition in admissions:
-            if partition.leadership is not None:
-                partition.leadership.awaited = None
-            if partition.maybe_advance():
+            if partition.leadership is not None and partition.end_await():
                 self._broker.on_moved(partition)
 
     @property
@@ -409,8 +408,8 @@ class Replicas:
     def _end_awaits(self) -> None:
         for partition in list(self._awaiting):
             leadership = partition.leadership
-            if leadership is not None and leadership.end_await(self._broker.uptime_ms):
-                partition.maybe_advance()
+            if leadership is not None and leadership.is_await_over(self._broker.uptime_ms):
+                partition.end_await()
                 self._broker.on_moved(partition)
             if leadership is None or leadership.awaited is None:
                 del self._awaiting[partition]

@@ -16,6 +16,7 @@ the ISR stays eligible only if too few are left in it for anything more to be co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -29,6 +30,11 @@ class Elected(NamedTuple):
     topic: TopicFacts
     index: int  # type: ignore[assignment]  # Kafka's word; nobody searches this tuple
     facts: PartitionFacts
+
+
+def min_insync(replicas: Sequence[int], settings: TopicSettings) -> int:
+    """How many replicas must have a record for it to be committed: never more than there are, as in Kafka."""
+    return min(settings.min_insync_replicas, len(replicas))
 
 
 def is_waived(facts: PartitionFacts, settings: TopicSettings) -> bool:
@@ -47,10 +53,10 @@ def is_fit(image: Image, facts: PartitionFacts) -> bool:
     return image.is_able(facts.leader) and image.is_trusted(facts, facts.leader)
 
 
-def leave(facts: PartitionFacts, stay: list[int], min_insync: int) -> tuple[list[int], dict[int, int]]:
+def leave(facts: PartitionFacts, stay: list[int], minimum: int) -> tuple[list[int], dict[int, int]]:
     """Who is eligible, and all members, when only those `stay` in the ISR."""
     eligible: list[int] = []
-    if len(stay) < min_insync:
+    if len(stay) < minimum:
         former = {*facts.in_sync_replicas, *facts.eligible}
         eligible = [node_id for node_id in facts.replicas if node_id in former and node_id not in stay]
     members = {node_id: facts.members.get(node_id, 0) for node_id in (*stay, *eligible)}
@@ -89,7 +95,7 @@ def elect(
     if in_sync or eligible:
         stay = in_sync or eligible[:1]
         former = _without_distrusted(image, facts, waived)
-        left, members = leave(former, stay, settings.min_insync_replicas)
+        left, members = leave(former, stay, min_insync(facts.replicas, settings))
     elif anybody and (is_unclean or settings.is_unclean_election_allowed):
         stay, left, members = anybody[:1], [], {}
     elif facts.leader == NOBODY:

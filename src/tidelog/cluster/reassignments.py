@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
-from tidelog.cluster.elections import Elected, elect, is_fit, is_waived
+from tidelog.cluster.elections import Elected, elect, is_fit, is_waived, min_insync
 from tidelog.cluster.image import NOBODY, Image, PartitionFacts, TopicFacts
 from tidelog.protocol.errors import ErrorCode
 
@@ -119,7 +119,7 @@ def _with_replicas(
     stay = [*in_sync, *eligible]
     if len(stay) < len(facts.in_sync_replicas) + len(facts.eligible):
         kept = [node_id for node_id in _kept_members(image, facts, settings) if node_id in stay]
-        if not in_sync or len(kept) < min(settings.min_insync_replicas, len(replicas)):
+        if not in_sync or len(kept) < min_insync(replicas, settings):
             return None
     changed = replace(
         facts,

@@ -239,12 +239,9 @@ class Leadership:
         self._awaited_ms = now_ms
         self._await_again_ms = now_ms + AWAIT_PAUSE_MS
 
-    def end_await(self, now_ms: int) -> bool:
-        """Wait no more if that took too long; whether it did."""
-        if self.awaited is None or now_ms - self._awaited_ms <= AWAIT_MS_MAX:
-            return False
-        self.awaited = None
-        return True
+    def is_await_over(self, now_ms: int) -> bool:
+        """Whether the follower that is waited for takes too long."""
+        return self.awaited is not None and now_ms - self._awaited_ms > AWAIT_MS_MAX
 
     def begin_change(self, proposed: PartitionFacts) -> None:
         assert self.pending is None

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import FileSlice
-from tidelog.cluster.elections import is_waived
+from tidelog.cluster.elections import is_waived, min_insync
 from tidelog.cluster.image import NOBODY, Image, PartitionFacts
 from tidelog.log.directory import LogDirectory
 from tidelog.log.log import Appended, FlushJob, Log
@@ -177,10 +177,8 @@ class Partition:
 
     @property
     def min_insync(self) -> int:
-        """How many must have a record for it to be committed: never more than there are replicas, as Kafka
-        has it."""
-        replica_count = len(self.facts.replicas) if self.facts is not None else 1
-        return min(self.log.settings.min_insync_replicas, replica_count)
+        """How many replicas must have a record for it to be committed, and for acks=all to be taken (R6)."""
+        return min_insync(self.facts.replicas, self.log.settings) if self.facts is not None else 1
 
     @property
     def is_waived(self) -> bool:
@@ -188,11 +186,11 @@ class Partition:
 
     @property
     def is_under_minimum(self) -> bool:
-        """Whether too few replicas are in sync for acks=all (R6), however few the topic was made with."""
-        leadership, minimum = self.leadership, self.log.settings.min_insync_replicas
+        """Whether too few replicas are in sync for acks=all (R6)."""
+        leadership = self.leadership
         if leadership is None or self._is_free:
-            return self._is_free and minimum > 1
-        return leadership.trusted_count(self.is_waived) < minimum
+            return False
+        return leadership.trusted_count(self.is_waived) < self.min_insync
 
     @property
     def is_settled(self) -> bool:
@@ -206,8 +204,20 @@ class Partition:
         if leadership is not None and leadership.is_alone:
             flushed_only = self.log.settings.flush_messages == 1
             reached = leadership.committed(0, self.min_insync, self.is_waived)
-            self._is_free = reached == 0 and not flushed_only
+            self._is_free = reached == 0 and not flushed_only and leadership.awaited is None
         return self.maybe_advance()
+
+    def begin_await(self, node_id: int, now_ms: int) -> None:
+        """Let the high watermark wait for one fetch of a follower that only lacks the newest records."""
+        assert self.leadership is not None
+        self.leadership.begin_await(node_id, now_ms)
+        self.note_rules()
+
+    def end_await(self) -> bool:
+        """The follower that was waited for has fetched, or took too long; whether the watermark moved."""
+        assert self.leadership is not None
+        self.leadership.awaited = None
+        return self.note_rules()
 
     def move(self, log: Log, directory: LogDirectory) -> None:
         """Go on with a copy of the log in another directory."""

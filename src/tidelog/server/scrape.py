@@ -86,12 +86,12 @@ TRAFFIC = tuple(
 
 def is_at_min_isr(partition: Partition) -> bool:
     is_led = partition.role is Role.LEADER
-    return is_led and len(partition.in_sync_replicas) == partition.log.settings.min_insync_replicas
+    return is_led and len(partition.in_sync_replicas) == partition.min_insync
 
 
 def is_under_min_isr(partition: Partition) -> bool:
     is_led = partition.role is Role.LEADER
-    return is_led and len(partition.in_sync_replicas) < partition.log.settings.min_insync_replicas
+    return is_led and len(partition.in_sync_replicas) < partition.min_insync
 
 
 _LOG = "kafka_log_log_"

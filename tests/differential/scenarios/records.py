@@ -57,7 +57,7 @@ def produce(case: Case) -> None:
     _many(case, own)
     case.pair.delete_topic(own)
     careful = case.pair.create_topic(case.fresh("careful"), min_insync_replicas="2")
-    _produce(case, "too few replicas", careful, Send(batch(1)))
+    _produce(case, "more replicas needed than there are", careful, Send(batch(1)))
     case.pair.delete_topic(careful)
     case.ask("nothing", acks=-1, timeout=TIMEOUT, topic_data=())
     case.ask("a transactional id", transactional_id="t", acks=-1, timeout=TIMEOUT, topic_data=())
