@@ -8,7 +8,7 @@ import pytest
 
 from tidelog.base.config import BrokerSettings
 from tidelog.base.setting import InvalidSetting
-from tidelog.server.listeners import Listener, advertised_of, bind, listeners_of, peer_listener_of
+from tidelog.server.listeners import Listener, advertised_of, bind, listeners_of
 
 INSIDE, OUTSIDE = "INTERNAL://127.0.0.1:9092", "EXTERNAL://127.0.0.1:9093"
 TWO = {
@@ -48,13 +48,13 @@ def test_names_have_no_case() -> None:
         inter_broker_listener_name="internaL",
     )
     assert [listener.name for listener in listeners_of(settings)] == ["INTERNAL", "EXTERNAL"]
-    assert peer_listener_of(settings) == "INTERNAL"
+    assert settings.peer_listener == "INTERNAL"
 
 
 def test_brokers_use_the_listener_called_plaintext_unless_told_otherwise() -> None:
-    assert peer_listener_of(BrokerSettings({})) == "PLAINTEXT"
-    assert peer_listener_of(BrokerSettings({"security.inter.broker.protocol": "PLAINTEXT"})) == "PLAINTEXT"
-    assert peer_listener_of(settings_of()) == "INTERNAL"
+    assert BrokerSettings({}).peer_listener == "PLAINTEXT"
+    assert BrokerSettings({"security.inter.broker.protocol": "PLAINTEXT"}).peer_listener == "PLAINTEXT"
+    assert settings_of().peer_listener == "INTERNAL"
 
 
 def test_the_addresses_told_are_those_of_the_listeners_unless_others_are_advertised() -> None:

@@ -82,6 +82,16 @@ def test_nobody_follows_a_single_broker(filled: Harness, version: int) -> None:
 
 
 @VERSIONS
+def test_followers_come_in_by_the_brokers_listener_alone(filled: Harness, version: int) -> None:
+    filled.connection.listener = "OUTSIDE"
+    answer = filled.ask(FETCH, version, **fetch_values(filled, version, {"t": [(0, 0)]}, replica_id=3))
+    parts = [part.error_code for topic in answer.responses for part in topic.partitions]
+    assert {*parts, *([answer.error_code] if version >= 7 else [])} == {
+        ErrorCode.cluster_authorization_failed
+    }
+
+
+@VERSIONS
 def test_bytes_are_limited_but_the_first_batch_is_whole(filled: Harness, version: int) -> None:
     for limits in ({"max_bytes": 1}, {"partition_max_bytes": 1}, {"max_bytes": 0}, {"max_bytes": -(2**31)}):
         assert len(fetch(filled, version, "t", 0, **limits).records) == BATCH_SIZE

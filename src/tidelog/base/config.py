@@ -119,6 +119,13 @@ class BrokerSettings:
     def flag(self, name: str) -> bool:
         return bool(self.value(name))
 
+    @property
+    def peer_listener(self) -> str:
+        """The name of the listener that other brokers use."""
+        return (
+            self.text("inter.broker.listener.name") or self.text("security.inter.broker.protocol")
+        ).upper()
+
     def words(self, name: str) -> tuple[str, ...]:
         value = self.value(name)
         assert isinstance(value, tuple | None), name

@@ -59,6 +59,7 @@ class Replicas:
         self._cuts: dict[Partition, Cut | BeginAt] = {}  # followed, and about to be cut like that
         self._undecided: list[Asked] = []  # nobody knows yet what became of these
         settings = broker.settings
+        self.listener = settings.peer_listener  # the one that followers come in by
         self._lag_max_ms = settings.number("replica.lag.time.max.ms")
         self._lag = Interval(max(self._lag_max_ms // 4, 1))
         self._limits = FetchLimits(

@@ -36,6 +36,8 @@ Wanted = list[tuple[TopicKey, FetchPartition, Partition | None]]
 
 _STORAGE = int(ErrorCode.kafka_storage_error)
 _OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
+_INVALID = int(ErrorCode.invalid_request)
+_NOT_A_BROKER = int(ErrorCode.cluster_authorization_failed)
 _NOT_LEADER = int(ErrorCode.not_leader_or_follower)
 READ_UNCOMMITTED = 0
 
@@ -44,12 +46,14 @@ def handle_fetch(broker: Broker, request: Request) -> Result:
     fetch = decode_fetch(request.data, request.position, request.version)
     uses_topic_ids = request.version >= TOPIC_IDS_VERSION
     if fetch.replica_id >= 0:
+        if request.connection.listener != broker.replicas.listener:
+            return _refuse(request, fetch, _NOT_A_BROKER)
         return handle_replica_fetch(broker, request, fetch, uses_topic_ids)
     error, session = broker.sessions.find(fetch, uses_topic_ids, broker.uptime_ms)
     if error:
         return encode_fetch(request.version, request.correlation_id, 0, error, 0, [])
     if fetch.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
-        return _refuse_isolation(request, fetch)
+        return _refuse(request, fetch, _INVALID)
     if session is not None:
         session.update(fetch)
     reading = Reading(broker, request, fetch, session)
@@ -60,9 +64,8 @@ def handle_fetch(broker: Broker, request: Request) -> Result:
     return ParkedFetch(broker.uptime_ms + wait_ms, reading, fetch.min_bytes)
 
 
-def _refuse_isolation(request: Request, fetch: FetchRequest) -> Answer:
+def _refuse(request: Request, fetch: FetchRequest, error: int) -> Answer:
     """An error for the whole, and for each partition while topics have names, as Kafka puts it."""
-    error = int(ErrorCode.invalid_request)
     topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
     if request.version < TOPIC_IDS_VERSION:
         topics = [

@@ -132,11 +132,6 @@ def _check_told(listeners: Sequence[Listener], told: Sequence[Listener]) -> None
             )
 
 
-def peer_listener_of(settings: BrokerSettings) -> str:
-    """The name of the listener that other brokers use."""
-    return (settings.text(PEER_NAME) or settings.text(PEER_PROTOCOL)).upper()
-
-
 def _check_peers(settings: BrokerSettings, told: Sequence[Listener]) -> None:
     if settings.text(PEER_NAME) and settings.is_set(PEER_PROTOCOL):
         raise InvalidSetting(
@@ -145,7 +140,7 @@ def _check_peers(settings: BrokerSettings, told: Sequence[Listener]) -> None:
     if settings.text(PEER_PROTOCOL) != PLAINTEXT:
         said = settings.text(PEER_PROTOCOL)
         raise InvalidSetting(f"{PEER_PROTOCOL}={said}: only PLAINTEXT is served")
-    name, names = peer_listener_of(settings), [listener.name for listener in told]
+    name, names = settings.peer_listener, [listener.name for listener in told]
     if name not in names:
         raise InvalidSetting(
             f"{PEER_NAME}={name}: no listener of that name is advertised; set it to one of {', '.join(names)}"

@@ -41,7 +41,7 @@ from tidelog.protocol.errors import MalformedRequest
 from tidelog.server.effects import Effects
 from tidelog.server.flushing import run_together
 from tidelog.server.jobs import PAUSE_S, Jobs
-from tidelog.server.listeners import advertised_of, bind, listeners_of, peer_listener_of, probe_listener_of
+from tidelog.server.listeners import advertised_of, bind, listeners_of, probe_listener_of
 from tidelog.server.locks import DirectoryLocks, StartFailed
 from tidelog.server.pages import PageProbe
 from tidelog.server.peers import Peers
@@ -145,7 +145,7 @@ class Server:
         self.set_time()
         if pages is not None:
             await self._watch(pages)
-        self.broker.start(*self.addresses[peer_listener_of(self.settings)], self.addresses)
+        self.broker.start(*self.addresses[self.settings.peer_listener], self.addresses)
         self.settle()
         await self._serving
         for sock, listener in zip(self._sockets, self._listeners, strict=True):
