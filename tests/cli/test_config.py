@@ -69,6 +69,12 @@ def test_get_prints_values_and_nothing_else(tidelog: Tidelog, topic: str) -> Non
     assert json.loads(shown.out) == {"retention.ms": "-1"}
 
 
+def test_a_key_that_does_not_exist_hides_no_other(tidelog: Tidelog, topic: str) -> None:
+    ended = tidelog("config", "get", f"topic/{topic}", "retenton.ms", "retention.ms")
+    assert (ended.exit_code, ended.out) == (2, "retention.ms=-1\n")
+    assert "did you mean retention.ms?" in ended.error
+
+
 def test_set_changes_appends_subtracts_and_unsets(tidelog: Tidelog, topic: str) -> None:
     resource = f"topic/{topic}"
     done = tidelog(

@@ -214,6 +214,20 @@ def test_a_group_that_does_not_exist_is_named(here: Here, group: str, words: lis
     assert f"group {group!r} does not exist; see 'tidelog group list'" in ended.error
 
 
+@pytest.mark.parametrize("verb", ["describe", "lag"])
+def test_a_group_that_does_not_exist_hides_no_other(
+    here: Here, bootstrap_servers: str, wide: str, group: str, verb: str
+) -> None:
+    commit(bootstrap_servers, group, wide, p0=0)
+    for names in ([f"{group}-not", group], [group, f"{group}-not"]):
+        ended = here("group", verb, *names, "--format", "json")
+        assert (ended.exit_code, len(ended.error.splitlines())) == (1, 1)
+        assert f"group '{group}-not' does not exist" in ended.error
+        shown = json.loads(ended.out)
+        assert (shown[0] if verb == "describe" else shown)["group"] == group
+        assert group in here("group", verb, *names).out
+
+
 def test_names_of_groups_are_completed(
     tidelog: Tidelog, bootstrap_servers: str, wide: str, group: str
 ) -> None:

@@ -184,10 +184,17 @@ def test_a_deleted_group_is_gone(here: Here, bootstrap_servers: str, timed: str,
 
 def test_what_can_be_deleted_is_deleted_though_another_cannot(here: Here, timed: str, group: str) -> None:
     ended = here("group", "delete", f"{group}-not", group)
-    assert (ended.exit_code, ended.out, len(ended.error.splitlines())) == (1, "", 1)
+    assert (ended.exit_code, ended.out, len(ended.error.splitlines())) == (1, f"deleted {group}\n", 1)
     assert f"{group}-not" in ended.error
     assert here("group", "describe", group).exit_code == 1
     assert timed
+
+
+def test_offsets_are_deleted_though_another_group_has_none(here: Here, timed: str, group: str) -> None:
+    ended = here("group", "delete", f"{group}-not", group, "--topic", timed, "--format", "json")
+    assert (ended.exit_code, len(ended.error.splitlines())) == (1, 1)
+    assert [row["group"] for row in json.loads(ended.out)["deleted_offsets"]] == [group]
+    assert f"{group}-not" in ended.error
 
 
 def test_the_offsets_of_one_topic_can_be_deleted(

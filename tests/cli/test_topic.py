@@ -47,9 +47,20 @@ def test_a_deleted_topic_is_gone(tidelog: Tidelog, topic: str) -> None:
 
 def test_deleting_names_what_is_not_there_and_deletes_the_rest(tidelog: Tidelog, topic: str) -> None:
     ended = tidelog("topic", "delete", topic, "no-such-topic")
-    assert (ended.exit_code, len(ended.error.splitlines())) == (1, 1)
+    assert (ended.exit_code, ended.out, len(ended.error.splitlines())) == (1, f"deleted {topic}\n", 1)
     assert "'no-such-topic'" in ended.error
     assert topic not in tidelog("topic", "list").out
+
+
+def test_each_topic_that_could_not_be_deleted_has_a_line(tidelog: Tidelog, topic: str) -> None:
+    ended = tidelog("topic", "delete", "no-such-a", topic, "no-such-b", "--format", "json")
+    told = json.loads(ended.out)
+    assert (ended.exit_code, told["deleted"]) == (1, [topic])
+    assert [(row["topic"], row["error"]) for row in told["failed"]] == [
+        (name, f"topic {name!r} does not exist; see 'tidelog topic list'")
+        for name in ("no-such-a", "no-such-b")
+    ]
+    assert ended.error.splitlines() == [f"tidelog: {row['error']}" for row in told["failed"]]
 
 
 def test_a_topic_that_exists_is_not_created_again(tidelog: Tidelog, topic: str) -> None:

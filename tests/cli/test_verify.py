@@ -116,6 +116,14 @@ def test_what_is_no_log_directory_is_a_bad_word(offline: Tidelog, tmp_path: Path
     assert word in ended.error
 
 
+def test_what_is_no_log_directory_keeps_no_other_from_being_checked(
+    offline: Tidelog, written: Path, tmp_path: Path
+) -> None:
+    ended = offline("log", "verify", str(tmp_path / "missing"), str(written), "--format", "json")
+    assert (ended.exit_code, len(ended.error.splitlines())) == (2, 1)
+    assert json.loads(ended.out)["records"] == RECORDS
+
+
 def test_each_problem_is_a_line_and_the_last_line_counts_them(offline: Tidelog, copy: Path) -> None:
     flip(segments(copy / "checked-0")[0], 100)
     flip(segments(copy / "checked-0")[1], 100)

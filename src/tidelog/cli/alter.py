@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from tidelog.cli.config import changes_json, print_changes
 from tidelog.cli.connection import ANSWER_TIMEOUT_S, open_admin
-from tidelog.cli.failure import BadWord
+from tidelog.cli.failure import BadWord, Failure, raise_failures
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     PARTITIONS_MAX,
@@ -26,7 +26,7 @@ from tidelog.cli.options import (
 )
 from tidelog.cli.outcomes import await_topics
 from tidelog.cli.screen import print_json
-from tidelog.cli.settings import Resource, change_settings, parse_changes
+from tidelog.cli.settings import Change, Resource, change_settings, parse_changes
 
 
 def alter(
@@ -54,10 +54,23 @@ def alter(
         change_settings(bootstrap_server, topic, changes, dry_run=True)
     if partitions is not None:
         _grow(admin, bootstrap_server, name, partitions, dry_run)
-    if changes:
-        change_settings(bootstrap_server, topic, changes, dry_run)
+    failures: list[Failure] = []
+    try:
+        if changes:
+            change_settings(bootstrap_server, topic, changes, dry_run)
+    except Failure as failure:
+        changes = []
+        failures.append(failure)
+    if partitions is not None or changes:
+        _print(topic, partitions, changes, dry_run, format)
+    raise_failures(failures)
+
+
+def _print(
+    topic: Resource, partitions: int | None, changes: list[Change], dry_run: bool, format: TableFormat
+) -> None:
     if format is TableFormat.JSON:
-        print_json({"topic": name, "partitions": partitions} | changes_json(topic, changes, dry_run))
+        print_json({"topic": topic.name, "partitions": partitions} | changes_json(topic, changes, dry_run))
         return
     if partitions is not None:
         print(f"{topic}: {partitions} partitions" + (" (not done: --dry-run)" if dry_run else ""))

@@ -1,7 +1,7 @@
 """The table of commands, and the one place where a failure becomes a line and an exit code.
 
-**Invariant:** whatever goes wrong in a command, a person sees one line; Ctrl-C and a closed pipe are
-not even that.
+**Invariant:** whatever goes wrong in a command, a person sees one line for each thing that failed, below what
+was done; Ctrl-C and a closed pipe are not even that.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ def run(words: Sequence[str]) -> int:
         sys.stdout.flush()
         return exit_code if isinstance(exit_code, int) else 0
     except Failure as failure:
+        _flush_output()
         return report(failure)
     except _UsageError as error:
         return report(BadWord(_one_line(error)))
@@ -140,6 +141,13 @@ def _one_line(error: Exception) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "tidelog"
     return f"{message}; see '{path} --help'"
+
+
+def _flush_output() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
 
 
 def _discard_output() -> None:

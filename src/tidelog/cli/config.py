@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidelog.cli.failure import BadWord, Failure
+from tidelog.cli.failure import BadWord, Failure, raise_failures
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     BootstrapServer,
@@ -20,6 +20,7 @@ from tidelog.cli.options import (
     TableOrJson,
     Unset,
     examples,
+    unique,
 )
 from tidelog.cli.screen import console, fits_screen, print_json, print_table
 from tidelog.cli.settings import (
@@ -82,19 +83,22 @@ def get(
     named = parse_resource(resource)
     found = {setting.key: setting for setting in read_settings(bootstrap_server, named, keys)}
     values: dict[str, str | None] = {}
-    for key in keys:
+    failures: list[Failure] = []
+    for key in unique(keys):
         if key not in found:
-            raise _unknown_key(bootstrap_server, named, key)
-        if found[key].is_sensitive and found[key].value is None:
-            raise Failure(f"{named}: {key} is a secret, brokers do not tell it")
-        values[key] = found[key].value
-    if format is TableFormat.JSON:
+            failures.append(_unknown_key(bootstrap_server, named, key))
+        elif found[key].is_sensitive and found[key].value is None:
+            failures.append(Failure(f"{named}: {key} is a secret, brokers do not tell it"))
+        else:
+            values[key] = found[key].value
+    if format is TableFormat.JSON and values:
         print_json(values)
-    elif len(keys) == 1:
+    elif len(keys) == 1 and values:
         print(_text(values[keys[0]]))
     else:
         for key, value in values.items():
             print(f"{key}={_text(value)}")
+    raise_failures(failures)
 
 
 @app.command(

@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
+from tidelog.cli.failure import raise_failures
 from tidelog.cli.group_coordinators import Coordinators, list_groups, no_such_group
 from tidelog.cli.group_delete import delete
 from tidelog.cli.group_lag import lag
 from tidelog.cli.group_members import Group, Member, Partition
-from tidelog.cli.group_options import GroupNames, unique
+from tidelog.cli.group_options import GroupNames
 from tidelog.cli.group_reset import reset
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
@@ -20,6 +21,7 @@ from tidelog.cli.options import (
     TableFormat,
     TableOrJson,
     examples,
+    unique,
 )
 from tidelog.cli.screen import console, fits_screen, print_json, print_table
 
@@ -80,16 +82,18 @@ def describe(
     """Show groups: state, coordinator, assignor, epochs, and the members with their partitions."""
     with Coordinators(bootstrap_server) as coordinators:
         described = coordinators.describe(unique(names))
-    groups = []
-    for name, group in described.items():
-        if group is None:
-            raise no_such_group(bootstrap_server, name)
-        groups.append(group)
-    if format is TableFormat.JSON:
+    groups, failures = [], []
+    for name, answer in described.items():
+        if isinstance(answer, Group):
+            groups.append(answer)
+        else:
+            failures.append(answer or no_such_group(bootstrap_server, name))
+    if format is TableFormat.TABLE:
+        for group in groups:
+            _print(group)
+    elif groups:
         print_json([_json(group) for group in groups])
-        return
-    for group in groups:
-        _print(group)
+    raise_failures(failures)
 
 
 app.command(

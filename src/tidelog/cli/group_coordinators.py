@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeVar
 
 from tidelog.cli.failure import Failure
 from tidelog.cli.group_members import CONSUMER, Group, Partition, classic_group, consumer_group
@@ -48,6 +48,7 @@ class _Answer(NamedTuple):
     value: Any
 
 
+_Value = TypeVar("_Value")
 _Question = Callable[[RemoteBroker, Node, list[str]], dict[str, _Answer]]
 
 
@@ -73,12 +74,12 @@ class Coordinators:
         self._brokers.clear()
         self._found.clear()
 
-    def describe(self, names: Sequence[str]) -> dict[str, Group | None]:
-        """Each group, or None where there is no classic or consumer group of that name."""
+    def describe(self, names: Sequence[str]) -> dict[str, Group | Failure | None]:
+        """Each group, or why it is not known; None where no classic or consumer group has that name."""
         return self._ask(names, _describe)
 
-    def committed(self, names: Sequence[str]) -> dict[str, dict[Partition, int]]:
-        """All committed offsets of each group; none of one that does not exist."""
+    def committed(self, names: Sequence[str]) -> dict[str, dict[Partition, int] | Failure]:
+        """All committed offsets of each group, or why they are not known; none of one that does not exist."""
         return self._ask(names, _committed)
 
     def delete_offsets(self, name: str, partitions: Iterable[Partition]) -> dict[Partition, ErrorCode]:
@@ -87,8 +88,8 @@ class Coordinators:
         def question(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, _Answer]:
             return {name: _delete_offsets(broker, name, sorted(partitions))}
 
-        outcome: dict[Partition, ErrorCode] = self._ask([name], question)[name]
-        return outcome
+        outcome: dict[Partition, ErrorCode] | Failure = self._ask([name], question)[name]
+        return succeeded(outcome)
 
     def _ask(self, names: Sequence[str], question: _Question) -> dict[str, Any]:
         answers: dict[str, _Answer] = {}
@@ -105,9 +106,7 @@ class Coordinators:
                 for name in passing:
                     self._found.pop(name, None)
                     del answers[name]
-        for name, answer in answers.items():
-            check(f"group {name!r}", answer.error_code, answer.message)
-        return {name: answers[name].value for name in names}
+        return {name: _value(name, answers[name]) for name in names}
 
     def _coordinators_of(self, names: list[str], answers: dict[str, _Answer]) -> list[tuple[Node, list[str]]]:
         """The names by coordinator; where there is none, that is the answer."""
@@ -162,6 +161,21 @@ def list_groups(
             for listed in answer.groups
         ]
     return sorted(found, key=lambda listed: listed.group)
+
+
+def succeeded(answer: _Value | Failure) -> _Value:
+    """What was asked for of a single group; raises the failure."""
+    if isinstance(answer, Failure):
+        raise answer
+    return answer
+
+
+def _value(name: str, answer: _Answer) -> Any:
+    try:
+        check(f"group {name!r}", answer.error_code, answer.message)
+    except Failure as failure:
+        return failure
+    return answer.value
 
 
 def no_such_group(bootstrap_server: str, name: str) -> Failure:

@@ -7,12 +7,19 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from tidelog.cli.connection import ANSWER_TIMEOUT_S, explain, open_admin
-from tidelog.cli.failure import Failure
-from tidelog.cli.group_coordinators import Coordinators, no_such_group
-from tidelog.cli.group_members import Partition
-from tidelog.cli.group_options import GroupNames, TopicWords, parse_topic, unique
+from tidelog.cli.failure import Failure, raise_failures
+from tidelog.cli.group_coordinators import Coordinators, no_such_group, succeeded
+from tidelog.cli.group_members import Group, Partition
+from tidelog.cli.group_options import GroupNames, TopicWords, parse_topic
 from tidelog.cli.group_reset import has_members
-from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, TableFormat, TableOrJson
+from tidelog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    BootstrapServer,
+    TableFormat,
+    TableOrJson,
+    unique,
+)
+from tidelog.cli.outcomes import await_all, failed_json
 from tidelog.cli.remote import check
 from tidelog.cli.screen import print_json, print_table
 from tidelog.protocol.errors import ErrorCode
@@ -27,26 +34,21 @@ def delete(
     """Delete groups without members; with --topic, only what they have committed there."""
     names = unique(names)
     if topic:
-        _print_offsets(_delete_offsets(bootstrap_server, names, topic), format)
+        gone, failures = _delete_offsets(bootstrap_server, names, topic)
+        if gone:
+            _print_offsets(gone, format)
+        raise_failures(failures)
         return
-    _delete_groups(bootstrap_server, names)
-    if format is TableFormat.JSON:
-        print_json({"deleted": names})
-    else:
-        print("deleted " + ", ".join(names))
-
-
-def _delete_groups(bootstrap_server: str, names: list[str]) -> None:
-    """All are tried; what failed is named in one line, what succeeded stays done."""
     admin = open_admin(bootstrap_server)
-    failures = []
-    for name, future in admin.delete_consumer_groups(names, request_timeout=ANSWER_TIMEOUT_S).items():
-        try:
-            future.result()
-        except KafkaException as error:
-            failures.append(str(_explain(name, error, bootstrap_server)))
-    if failures:
-        raise Failure("; ".join(failures))
+    done, failed = await_all(
+        admin.delete_consumer_groups(names, request_timeout=ANSWER_TIMEOUT_S),
+        lambda name, error: _explain(name, error, bootstrap_server),
+    )
+    if format is TableFormat.JSON:
+        print_json({"deleted": list(done), "failed": failed_json("group", failed)})
+    elif done:
+        print("deleted " + ", ".join(done))
+    raise_failures(list(failed.values()))
 
 
 def _explain(name: str, error: KafkaException, bootstrap_server: str) -> Failure:
@@ -56,33 +58,42 @@ def _explain(name: str, error: KafkaException, bootstrap_server: str) -> Failure
     if code == KafkaError.NON_EMPTY_GROUP:
         with Coordinators(bootstrap_server) as coordinators:
             group = coordinators.describe([name])[name]
-        if group is not None and group.members:
+        if isinstance(group, Group) and group.members:
             return has_members(group, "delete")
     return Failure(f"group {name!r}: {explain(error, bootstrap_server)}")
 
 
 def _delete_offsets(
     bootstrap_server: str, names: list[str], words: list[str]
-) -> list[tuple[str, Partition, int]]:
-    """The offsets that were there and are gone."""
+) -> tuple[list[tuple[str, Partition, int]], list[Failure]]:
+    """The offsets that were there and are gone, and what failed."""
     wanted = [parse_topic(word) for word in words]
-    gone = []
+    gone: list[tuple[str, Partition, int]] = []
+    failures: list[Failure] = []
     with Coordinators(bootstrap_server) as coordinators:
-        for name, committed in coordinators.committed(names).items():
-            chosen = {
-                place: offset
-                for place, offset in committed.items()
-                if any(
-                    place.topic == topic and place.number in (numbers or (place.number,))
-                    for topic, numbers in wanted
-                )
-            }
-            if not chosen:
-                raise _nothing_committed(coordinators, bootstrap_server, name, words)
-            for place, error_code in coordinators.delete_offsets(name, chosen).items():
-                _check(name, place, error_code)
-                gone.append((name, place, chosen[place]))
-    return sorted(gone)
+        for name, answer in coordinators.committed(names).items():
+            try:
+                chosen = _chosen(succeeded(answer), wanted)
+                if not chosen:
+                    raise _nothing_committed(coordinators, bootstrap_server, name, words)
+                for place, error_code in coordinators.delete_offsets(name, chosen).items():
+                    _check(name, place, error_code)
+                    gone.append((name, place, chosen[place]))
+            except Failure as failure:
+                failures.append(failure)
+    return sorted(gone), failures
+
+
+def _chosen(
+    committed: dict[Partition, int], wanted: list[tuple[str, tuple[int, ...] | None]]
+) -> dict[Partition, int]:
+    return {
+        place: offset
+        for place, offset in committed.items()
+        if any(
+            place.topic == topic and place.number in (numbers or (place.number,)) for topic, numbers in wanted
+        )
+    }
 
 
 def _nothing_committed(

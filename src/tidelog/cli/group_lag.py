@@ -6,22 +6,29 @@ and their offsets, and each leader for its ends.
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from confluent_kafka.admin import AdminClient
 from rich.live import Live
 
 from tidelog.cli.connection import open_admin
-from tidelog.cli.failure import BadWord, Failure
+from tidelog.cli.failure import BadWord, Failure, raise_failures
 from tidelog.cli.group_coordinators import Coordinators, list_groups, no_such_group
 from tidelog.cli.group_ends import End, find_offsets
 from tidelog.cli.group_lag_table import GroupLag, Row, fitted_picture, picture
 from tidelog.cli.group_members import Group, Partition
-from tidelog.cli.group_options import SomeGroupNames, unique
-from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, TableFormat, TableOrJson
+from tidelog.cli.group_options import SomeGroupNames
+from tidelog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    BootstrapServer,
+    TableFormat,
+    TableOrJson,
+    unique,
+)
 from tidelog.cli.screen import console, print_json
 
 _TYPES_WITH_LAG = ("classic", "consumer")
@@ -42,16 +49,19 @@ def lag(
         raise BadWord("name the groups, or write --all for all of them")
     lookout = _Lookout(bootstrap_server, None if all else unique(names or []))
     try:
-        found = lookout.look()
-        if not watch:
+        found, failures = lookout.look()
+        if not found:
+            raise_failures(failures)
+        if watch and format is TableFormat.TABLE and console().is_terminal:
+            _watch(lookout, found, failures, interval)
+        while True:
             _print(found, format)
-        elif format is TableFormat.TABLE and console().is_terminal:
-            _watch(lookout, found, interval)
-        else:
-            while True:
-                _print(found, format)
-                time.sleep(interval)
-                found = lookout.look()
+            raise_failures(failures)
+            if not watch:
+                break
+            sys.stdout.flush()
+            time.sleep(interval)
+            found, failures = lookout.look()
     finally:
         lookout.close()
 
@@ -65,33 +75,43 @@ class _Lookout:
         self._admin: AdminClient | None = None
         self._coordinators = Coordinators(bootstrap_server)
 
-    def look(self) -> list[GroupLag]:
+    def look(self) -> tuple[list[GroupLag], list[Failure]]:
+        """The lag of the groups that are there, and why the others are not shown."""
         if self._admin is None:
             self._admin = open_admin(self._bootstrap_server)
         names = self._names
         if names is None:
             names = [found.group for found in list_groups(self._bootstrap_server, types=_TYPES_WITH_LAG)]
-        groups = self._described(names)
-        committed = self._coordinators.committed(list(groups))
+        groups, failed = self._described(names)
+        answers = self._coordinators.committed(list(groups))
+        failed |= {name: answer for name, answer in answers.items() if isinstance(answer, Failure)}
+        committed = {name: answer for name, answer in answers.items() if not isinstance(answer, Failure)}
+        groups = {name: group for name, group in groups.items() if name in committed}
         owned = {name: group.owners() for name, group in groups.items()}
         partitions = {partition for name in groups for partition in (*committed[name], *owned[name])}
         ends = find_offsets(
             self._admin, self._bootstrap_server, dict.fromkeys(sorted(partitions), End.LATEST)
         )
-        return [GroupLag(group, _rows(group, committed[name], ends)) for name, group in groups.items()]
+        found = [GroupLag(group, _rows(group, committed[name], ends)) for name, group in groups.items()]
+        return found, [failed[name] for name in names if name in failed]
 
     def close(self) -> None:
-        """The next look starts anew: what is remembered of leaders may be what failed."""
+        """The next look starts from nothing: what is remembered of leaders may be what failed."""
         self._coordinators.close()
         self._admin = None
 
-    def _described(self, names: list[str]) -> dict[str, Group]:
-        """Those that exist; of names that were asked for, all must."""
-        described = self._coordinators.describe(names)
-        found = {name: group for name, group in described.items() if group is not None}
-        if self._names is not None and len(found) < len(names):
-            raise no_such_group(self._bootstrap_server, next(name for name in names if name not in found))
-        return found
+    def _described(self, names: list[str]) -> tuple[dict[str, Group], dict[str, Failure]]:
+        """Those that exist; a name that was asked for and does not exist is a failure."""
+        found: dict[str, Group] = {}
+        failed: dict[str, Failure] = {}
+        for name, answer in self._coordinators.describe(names).items():
+            if isinstance(answer, Failure):
+                failed[name] = answer
+            elif answer is not None:
+                found[name] = answer
+            elif self._names is not None:
+                failed[name] = no_such_group(self._bootstrap_server, name)
+        return found, failed
 
 
 def _rows(group: Group, committed: dict[Partition, int], ends: dict[Partition, int | None]) -> list[Row]:
@@ -124,16 +144,21 @@ def _print(found: list[GroupLag], format: TableFormat) -> None:
         console().print(picture(found))
 
 
-def _watch(lookout: _Lookout, found: list[GroupLag], interval: float) -> None:
-    """The same table, drawn again in its place; a broker that goes away is waited for."""
+def _watch(lookout: _Lookout, found: list[GroupLag], failures: list[Failure], interval: float) -> NoReturn:
+    """The same table, drawn again in its place; a broker or a group that goes away is waited for."""
     screen = console()
-    with Live(fitted_picture(found, screen.height), console=screen, auto_refresh=False) as live:
+    problem = _problem(failures)
+    with Live(fitted_picture(found, screen.height, problem), console=screen, auto_refresh=False) as live:
         while True:
             time.sleep(interval)
-            problem = ""
             try:
-                found = lookout.look()
+                found, failures = lookout.look()
+                problem = _problem(failures)
             except Failure as failure:
                 lookout.close()
                 problem = f"{failure}; trying again"
             live.update(fitted_picture(found, screen.height, problem), refresh=True)
+
+
+def _problem(failures: list[Failure]) -> str:
+    return "\n".join(map(str, failures))

@@ -76,8 +76,3 @@ def partitions_of(words: list[str], metadata: ClusterMetadata) -> list[Partition
                 raise BadWord(f"--topic {word}: {topic!r} has partitions 0 to {len(existing) - 1}")
             named.add(Partition(topic, number))
     return sorted(named)
-
-
-def unique(names: list[str]) -> list[str]:
-    """Each name once, in the order given."""
-    return list(dict.fromkeys(names))

@@ -16,8 +16,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaExcep
 from confluent_kafka.admin import AdminClient
 
 from tidelog.cli.connection import ANSWER_TIMEOUT_S, cluster_metadata, explain, open_admin
-from tidelog.cli.failure import BadWord, Failure
-from tidelog.cli.group_coordinators import Coordinators, no_such_group
+from tidelog.cli.failure import BadWord, Failure, raise_failures
+from tidelog.cli.group_coordinators import Coordinators, no_such_group, succeeded
 from tidelog.cli.group_file import STDIN, write_offsets
 from tidelog.cli.group_members import Group, Partition
 from tidelog.cli.group_options import GroupName, TopicWords, parse_topic, partitions_of
@@ -88,15 +88,17 @@ def reset(
     )
     admin = open_admin(bootstrap_server)
     with Coordinators(bootstrap_server) as coordinators:
-        group = coordinators.describe([name])[name]
-        committed = coordinators.committed([name])[name]
+        group = succeeded(coordinators.describe([name])[name])
+        committed = succeeded(coordinators.committed([name])[name])
     if group is not None and group.members and not dry_run:
         raise has_members(group, "reset")
     partitions = _partitions(bootstrap_server, admin, name, group, target, topic, committed)
     moves = Planner(admin, bootstrap_server, committed).plan(target, partitions)
-    if not dry_run:
-        _commit(admin, bootstrap_server, name, moves)
-    _print(name, group, moves, dry_run, format)
+    failed = {} if dry_run else _commit(admin, bootstrap_server, name, moves)
+    moves = [move for move in moves if move.place not in failed]
+    if moves:
+        _print(name, group, moves, dry_run, format)
+    raise_failures(list(failed.values()))
 
 
 def has_members(group: Group, verb: str) -> Failure:
@@ -142,7 +144,10 @@ def _partitions(
     return sorted(committed)
 
 
-def _commit(admin: AdminClient, bootstrap_server: str, name: str, moves: list[Move]) -> None:
+def _commit(
+    admin: AdminClient, bootstrap_server: str, name: str, moves: list[Move]
+) -> dict[Partition, Failure]:
+    """The partitions whose offsets stay as they were, and why."""
     asked = [TopicPartition(move.topic, move.partition, move.to_offset) for move in moves]
     futures = admin.alter_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(name, asked)], request_timeout=ANSWER_TIMEOUT_S
@@ -151,10 +156,13 @@ def _commit(admin: AdminClient, bootstrap_server: str, name: str, moves: list[Mo
         done = futures[name].result()
     except KafkaException as error:
         raise _explain(name, error, bootstrap_server) from None
+    failed = {}
     for place in done.topic_partitions:
         if place.error is not None:
             failure = _explain(name, KafkaException(place.error), bootstrap_server)
-            raise Failure(f"{failure} (partition {place.partition} of {place.topic!r})")
+            where = f"partition {place.partition} of {place.topic!r}"
+            failed[Partition(place.topic, place.partition)] = Failure(f"{failure} ({where})")
+    return failed
 
 
 def _explain(name: str, error: KafkaException, bootstrap_server: str) -> Failure:

@@ -24,9 +24,9 @@ from rich.progress import (
 )
 
 from tidelog.cli.dump import Dump, dump_checkpoint, dump_file
-from tidelog.cli.failure import BadWord, Failure
+from tidelog.cli.failure import BadWord, Failure, raise_failures
 from tidelog.cli.findings import Findings
-from tidelog.cli.options import TableFormat, TableOrJson, examples
+from tidelog.cli.options import TableFormat, TableOrJson, examples, unique
 from tidelog.cli.screen import print_json, print_table, size_text
 from tidelog.cli.verify import Verification
 from tidelog.log.checkpoint import HIGH_WATERMARKS, LEADER_EPOCHS, LOG_START_OFFSETS, RECOVERY_POINTS
@@ -78,19 +78,33 @@ def verify(
 ) -> int:
     """Check every batch, index, snapshot and checkpoint; say what a broker would do about what is wrong."""
     findings = Findings()
-    checks = [Verification(path, findings) for path in directories]
-    in_use = [path for path, check in zip(directories, checks, strict=True) if check.is_in_use]
+    checks, failures = _open(unique(directories), findings)
+    if not checks:
+        raise_failures(failures)
+    in_use = [path for path, check in checks.items() if check.is_in_use]
     for path in in_use:
         print(f"tidelog: {path} is in use by a broker: what it writes now may look torn", file=sys.stderr)
     started = time.monotonic()
-    with _progress(sum(check.size for check in checks)) as findings.on_progress:
-        for check in checks:
+    with _progress(sum(check.size for check in checks.values())) as findings.on_progress:
+        for check in checks.values():
             check.run()
     if format is TableFormat.JSON:
         print_json(_verdict_json(findings, in_use))
     else:
         _print_verdict(findings, time.monotonic() - started)
+    raise_failures(failures)
     return 1 if findings.problems else 0
+
+
+def _open(directories: list[str], findings: Findings) -> tuple[dict[str, Verification], list[Failure]]:
+    checks: dict[str, Verification] = {}
+    failures: list[Failure] = []
+    for path in directories:
+        try:
+            checks[path] = Verification(path, findings)
+        except BadWord as failure:
+            failures.append(failure)
+    return checks, failures
 
 
 @contextmanager

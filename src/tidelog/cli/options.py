@@ -68,6 +68,11 @@ PARTITIONS_MAX = 100_000  # of one topic; this and the next are librdkafka's bou
 REPLICAS_MAX = 10_000
 
 
+def unique(names: list[str]) -> list[str]:
+    """Each name once, in the order given."""
+    return list(dict.fromkeys(names))
+
+
 def examples(*lines: str) -> str:
     """The text below a help: an example a line."""
     head = "Examples:" if len(lines) > 1 else "Example:"

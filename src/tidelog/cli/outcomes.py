@@ -1,14 +1,17 @@
-"""What came of changes to topics: all are awaited, and what failed is one line."""
+"""What came of changes to several things: all are awaited, some done, some failed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
 from tidelog.cli.connection import explain
-from tidelog.cli.failure import BadWord, Failure
+from tidelog.cli.failure import BadWord, Failure, raise_failures
+
+_Name = TypeVar("_Name")
 
 _WRONG_WORDS = (
     KafkaError.INVALID_PARTITIONS,
@@ -18,17 +21,29 @@ _WRONG_WORDS = (
 )
 
 
-def await_topics(futures: Mapping[str, Future[None]], bootstrap_server: str) -> None:
-    """Wait for all; what failed is named in one line, what succeeded stays done."""
-    failures: list[Failure] = []
+def await_all(
+    futures: Mapping[_Name, Future[Any]], explain_one: Callable[[_Name, KafkaException], Failure]
+) -> tuple[dict[_Name, Any], dict[_Name, Failure]]:
+    """The results of what was done, and why the rest was not."""
+    done: dict[_Name, Any] = {}
+    failed: dict[_Name, Failure] = {}
     for name, future in futures.items():
         try:
-            future.result()
+            done[name] = future.result()
         except KafkaException as error:
-            failures.append(explain_topic(name, error, bootstrap_server))
-    if failures:
-        kind = BadWord if any(isinstance(failure, BadWord) for failure in failures) else Failure
-        raise kind("; ".join(str(failure) for failure in failures))
+            failed[name] = explain_one(name, error)
+    return done, failed
+
+
+def await_topics(futures: Mapping[str, Future[None]], bootstrap_server: str) -> None:
+    """Wait for all; raises what failed."""
+    _, failed = await_all(futures, lambda name, error: explain_topic(name, error, bootstrap_server))
+    raise_failures(list(failed.values()))
+
+
+def failed_json(noun: str, failed: Mapping[str, Failure]) -> list[dict[str, str]]:
+    """What failed and why, for programs."""
+    return [{noun: name, "error": str(failure)} for name, failure in failed.items()]
 
 
 def explain_topic(name: str, error: KafkaException, bootstrap_server: str) -> Failure:

@@ -17,7 +17,7 @@ from tidelog.cli.connection import (
     open_consumer,
     topic_metadata,
 )
-from tidelog.cli.failure import BadWord
+from tidelog.cli.failure import BadWord, raise_failures
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     PARTITIONS_MAX,
@@ -28,8 +28,9 @@ from tidelog.cli.options import (
     TopicName,
     TopicNames,
     examples,
+    unique,
 )
-from tidelog.cli.outcomes import await_topics
+from tidelog.cli.outcomes import await_all, await_topics, explain_topic, failed_json
 from tidelog.cli.screen import print_json, print_table
 from tidelog.cli.trim import trim
 
@@ -139,11 +140,15 @@ def delete(
 ) -> None:
     """Delete topics and all their records."""
     admin = open_admin(bootstrap_server)
-    await_topics(admin.delete_topics(names, request_timeout=ANSWER_TIMEOUT_S), bootstrap_server)
+    done, failed = await_all(
+        admin.delete_topics(unique(names), request_timeout=ANSWER_TIMEOUT_S),
+        lambda name, error: explain_topic(name, error, bootstrap_server),
+    )
     if format is TableFormat.JSON:
-        print_json({"deleted": names})
-    else:
-        print("deleted " + ", ".join(names))
+        print_json({"deleted": list(done), "failed": failed_json("topic", failed)})
+    elif done:
+        print("deleted " + ", ".join(done))
+    raise_failures(list(failed.values()))
 
 
 def _print_partitions(partitions: list[dict[str, Any]]) -> None:

@@ -9,7 +9,7 @@ import typer
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tidelog.cli.connection import ANSWER_TIMEOUT_S, explain, open_admin, open_consumer, topic_metadata
-from tidelog.cli.failure import BadWord
+from tidelog.cli.failure import BadWord, Failure, raise_failures
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     BootstrapServer,
@@ -17,7 +17,7 @@ from tidelog.cli.options import (
     TableOrJson,
     TopicName,
 )
-from tidelog.cli.outcomes import explain_topic
+from tidelog.cli.outcomes import await_all, explain_topic
 from tidelog.cli.screen import print_json, print_table
 from tidelog.cli.start import Start, parse_start, starting_offsets
 
@@ -57,8 +57,11 @@ def trim(
         raise explain(error, bootstrap_server) from None
     finally:
         consumer.close()
+    failures: list[Failure] = []
     if not dry_run:
-        cuts = _delete(bootstrap_server, name, cuts)
+        cuts, failures = _delete(bootstrap_server, name, cuts)
+        if not cuts:
+            raise_failures(failures)
     columns = ("partition", "deleted_offsets", "log_start_offset")
     rows = [(cut.partition, max(cut.offset - cut.start, 0), max(cut.offset, cut.start)) for cut in cuts]
     if format is TableFormat.JSON:
@@ -68,6 +71,7 @@ def trim(
         print_table([column.replace("_", " ") for column in columns], rows)
         if dry_run:
             print("(not done: --dry-run)")
+    raise_failures(failures)
 
 
 def _parse(word: str) -> tuple[int | None, Start]:
@@ -94,15 +98,16 @@ def _cuts(
     return [Cut(number, starts[number], offsets[number]) for number in sorted(offsets)]
 
 
-def _delete(bootstrap_server: str, topic: str, cuts: list[Cut]) -> list[Cut]:
-    """The cuts as they were made: the broker says where each partition begins now."""
+def _delete(bootstrap_server: str, topic: str, cuts: list[Cut]) -> tuple[list[Cut], list[Failure]]:
+    """The cuts as they were made (the broker says where each partition begins now), and what failed."""
     admin = open_admin(bootstrap_server)
     asked = [TopicPartition(topic, cut.partition, cut.offset) for cut in cuts]
     futures = admin.delete_records(asked, request_timeout=ANSWER_TIMEOUT_S)
-    done = {}
-    for place, future in futures.items():
-        try:
-            done[place.partition] = future.result().low_watermark
-        except KafkaException as error:
-            raise explain_topic(topic, error, bootstrap_server) from None
-    return [cut._replace(offset=done[cut.partition]) for cut in cuts]
+    done, failed = await_all(
+        {place.partition: future for place, future in futures.items()},
+        lambda number, error: Failure(
+            f"{explain_topic(topic, error, bootstrap_server)} (partition {number})"
+        ),
+    )
+    made = [cut._replace(offset=done[cut.partition].low_watermark) for cut in cuts if cut.partition in done]
+    return made, list(failed.values())
