@@ -20,6 +20,7 @@ from tidelog.cluster.store import Create, Delete
 
 WIDE = (Feature("a.version", 1, 5), Feature("b.version", 0, 1))
 LEVELS = {"a.version": 3}
+NEWEST = SUPPORTED[0].newest_level
 
 
 def problem(name: str, level: int, upgrade_type: int = 1) -> str | None:
@@ -81,11 +82,11 @@ def test_new_levels_have_a_new_epoch_and_the_same_levels_are_not_written() -> No
     tree = started()
     assert tree.image.features_epoch == 0
     tree.apply(decide_levels(tree.image, [FeatureUpdate("a.version", 4, 1)]))
-    assert tree.image.feature_levels == {"a.version": 4, "tidelog.version": 1}
+    assert tree.image.feature_levels == {"a.version": 4, "tidelog.version": NEWEST}
     assert tree.image.features_epoch == tree.loaded().features_epoch == 1
     assert decide_levels(tree.image, [FeatureUpdate("a.version", 4, 1)]) == []
     tree.apply(decide_levels(tree.image, [FeatureUpdate("a.version", 0, 2)]))
-    assert (tree.image.features_epoch, tree.image.feature_levels) == (2, {"tidelog.version": 1})
+    assert (tree.image.features_epoch, tree.image.feature_levels) == (2, {"tidelog.version": NEWEST})
 
 
 def test_a_new_cluster_begins_with_the_newest_levels() -> None:
@@ -105,12 +106,28 @@ def test_a_store_without_levels_goes_on_with_the_oldest() -> None:
     assert decide_first_levels(image, is_new=False) == []
 
 
+def test_a_broker_that_is_alone_goes_up_to_the_newest_level_and_one_that_shares_waits() -> None:
+    tree = started()
+    tree.apply(decide_levels(tree.image, [FeatureUpdate("tidelog.version", 1, 3)]))
+    assert decide_first_start(tree.image, ID) == []
+    tree.apply(decide_first_start(tree.image, ID, is_alone=True))
+    assert tree.loaded().feature_levels == {"tidelog.version": NEWEST}
+    assert decide_first_start(tree.image, ID, is_alone=True) == []
+
+
+def test_a_store_without_levels_of_a_broker_that_is_alone_gets_the_newest() -> None:
+    tree = started()
+    tree.apply([Delete("/features")])
+    tree.apply(decide_first_start(tree.image, ID, is_alone=True))
+    assert tree.loaded().feature_levels == {"tidelog.version": NEWEST}
+
+
 def test_a_store_of_a_newer_version_is_not_used() -> None:
     tree = started()
     assert unknown_level(tree.image) is None
-    tree.image.feature_levels["tidelog.version"] = 2
+    tree.image.feature_levels["tidelog.version"] = NEWEST + 1
     assert unknown_level(tree.image) == (
-        "the cluster uses level 2 of tidelog.version, which this version does not know"
+        f"the cluster uses level {NEWEST + 1} of tidelog.version, which this version does not know"
     )
     tree.image.feature_levels = {"other.version": 1}
     assert unknown_level(tree.image) is not None

@@ -16,7 +16,8 @@ from tidelog.cluster.store import Delete, Multi, Write
 from tidelog.handlers import features as handler
 
 VERSIONS = pytest.mark.parametrize("version", range(3))
-WIDE = (Feature("tidelog.version", 1, 3), Feature("zero.version", 0, 1))
+NEWEST = table.SUPPORTED[0].newest_level
+WIDE = (Feature("tidelog.version", 1, NEWEST + 2), Feature("zero.version", 0, 1))
 FAILED = "The update failed for all features since the following feature had an error: "
 
 
@@ -54,7 +55,7 @@ def told(harness: Harness, version: int) -> Any:
 
 @VERSIONS
 def test_a_level_is_raised_and_told_under_a_new_epoch(wide: Harness, version: int) -> None:
-    answer = update(wide, version, ("tidelog.version", 2, 1), ("zero.version", 1, 1))
+    answer = update(wide, version, ("tidelog.version", NEWEST + 1, 1), ("zero.version", 1, 1))
     assert (answer.error_code, answer.error_message) == (0, None)
     if version < 2:
         assert [(r.feature, r.error_code, r.error_message) for r in answer.results] == [
@@ -64,42 +65,47 @@ def test_a_level_is_raised_and_told_under_a_new_epoch(wide: Harness, version: in
     features = told(wide, 4)
     assert features.finalized_features_epoch == 1
     assert {f.name: (f.min_version_level, f.max_version_level) for f in features.finalized_features} == {
-        "tidelog.version": (2, 2),
+        "tidelog.version": (NEWEST + 1, NEWEST + 1),
         "zero.version": (1, 1),
     }
 
 
 @VERSIONS
 def test_one_bad_update_fails_them_all(wide: Harness, version: int) -> None:
-    answer = update(wide, version, ("tidelog.version", 2, 1), ("unheard.version", 1, 1))
+    answer = update(wide, version, ("tidelog.version", NEWEST + 1, 1), ("unheard.version", 1, 1))
     assert answer.error_code == ErrorCode.invalid_update_version
     assert answer.error_message == (
         f"{FAILED}Invalid update version 1 for feature unheard.version. "
         "Local controller 1 does not support this feature."
     )
     assert version == 2 or answer.results == ()
-    assert wide.broker.image.feature_levels == {"tidelog.version": 1}
+    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST}
 
 
 @VERSIONS
 def test_the_last_update_of_a_feature_counts(wide: Harness, version: int) -> None:
-    assert update(wide, version, ("tidelog.version", 9, 1), ("tidelog.version", 3, 1)).error_code == 0
-    assert wide.broker.image.feature_levels == {"tidelog.version": 3}
+    assert (
+        update(wide, version, ("tidelog.version", 9, 1), ("tidelog.version", NEWEST + 2, 1)).error_code == 0
+    )
+    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST + 2}
 
 
 @VERSIONS
 def test_a_downgrade_must_be_asked_for(wide: Harness, version: int) -> None:
-    update(wide, version, ("tidelog.version", 3, 1))
-    assert update(wide, version, ("tidelog.version", 2, 1)).error_code == ErrorCode.invalid_update_version
-    assert wide.broker.image.feature_levels == {"tidelog.version": 3}
-    assert update(wide, version, ("tidelog.version", 2, 2)).error_code == 0
-    assert wide.broker.image.feature_levels == {"tidelog.version": 2}
+    update(wide, version, ("tidelog.version", NEWEST + 2, 1))
+    assert (
+        update(wide, version, ("tidelog.version", NEWEST + 1, 1)).error_code
+        == ErrorCode.invalid_update_version
+    )
+    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST + 2}
+    assert update(wide, version, ("tidelog.version", NEWEST + 1, 2)).error_code == 0
+    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST + 1}
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_validating_changes_nothing(wide: Harness, version: int) -> None:
-    assert update(wide, version, ("tidelog.version", 2, 1), validate_only=True).error_code == 0
-    assert wide.broker.image.feature_levels == {"tidelog.version": 1}
+    assert update(wide, version, ("tidelog.version", NEWEST + 1, 1), validate_only=True).error_code == 0
+    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST}
     assert update(wide, version, ("tidelog.version", 9, 1), validate_only=True).error_code == (
         ErrorCode.invalid_update_version
     )
@@ -108,7 +114,7 @@ def test_validating_changes_nothing(wide: Harness, version: int) -> None:
 @VERSIONS
 def test_no_updates_and_the_level_there_is_are_fine(harness: Harness, version: int) -> None:
     assert update(harness, version).error_code == 0
-    assert update(harness, version, ("tidelog.version", 1, 1)).error_code == 0
+    assert update(harness, version, ("tidelog.version", NEWEST, 1)).error_code == 0
     assert harness.broker.image.features_epoch == 0
 
 
@@ -119,13 +125,13 @@ def test_a_long_name_does_not_make_a_long_message(harness: Harness) -> None:
 
 def test_a_store_that_is_slow_lost_or_ahead_is_told(wide: Harness) -> None:
     wide.holds_store = True
-    wide.send(UPDATE_FEATURES, 2, **values(2, ("tidelog.version", 2, 1)))
+    wide.send(UPDATE_FEATURES, 2, **values(2, ("tidelog.version", NEWEST + 1, 1)))
     wide.advance(1_001)
     assert wide.answer(UPDATE_FEATURES, 2).error_code == ErrorCode.request_timed_out
     wide.release_store()
-    assert wide.broker.image.feature_levels == {"tidelog.version": 2}
+    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST + 1}
     wide.store.perform(Multi((Write("/features", b'{"epoch":5,"levels":{}}'),)))
-    answer = update(wide, 2, ("tidelog.version", 3, 1))
+    answer = update(wide, 2, ("tidelog.version", NEWEST + 2, 1))
     assert answer.error_code == ErrorCode.feature_update_failed
 
 
@@ -136,10 +142,10 @@ def test_api_versions_tells_features_from_version_3_on(wide: Harness, version: i
         assert not hasattr(answer, "supported_features")
         return
     ranges = {f.name: (f.min_version, f.max_version) for f in answer.supported_features}
-    below_4 = {"tidelog.version": (1, 3)}
+    below_4 = {"tidelog.version": (1, NEWEST + 2)}
     assert ranges == (below_4 if version == 3 else below_4 | {"zero.version": (0, 1)})
     assert answer.finalized_features_epoch == 0
-    assert [(f.name, f.max_version_level) for f in answer.finalized_features] == [("tidelog.version", 1)]
+    assert [(f.name, f.max_version_level) for f in answer.finalized_features] == [("tidelog.version", NEWEST)]
 
 
 def test_a_store_from_before_there_were_features_is_opened(tmp_path: Path) -> None:
@@ -147,21 +153,21 @@ def test_a_store_from_before_there_were_features_is_opened(tmp_path: Path) -> No
     harness.store.perform(Multi((Delete("/features"),)))
     harness.broker.stop()
     harness.start()
-    assert harness.broker.image.feature_levels == {"tidelog.version": 1}
+    assert harness.broker.image.feature_levels == {"tidelog.version": NEWEST}
     assert told(harness, 4).finalized_features_epoch == 0
 
 
 def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     harness = Harness(tmp_path)
-    harness.store.perform(Multi((Write("/features", b'{"epoch":1,"levels":{"tidelog.version":2}}'),)))
+    harness.store.perform(Multi((Write("/features", b'{"epoch":1,"levels":{"tidelog.version":99}}'),)))
     harness.broker.stop()
-    with pytest.raises(StoreFailed, match=r"level 2 of tidelog\.version"):
+    with pytest.raises(StoreFailed, match=r"level 99 of tidelog\.version"):
         harness.start()
 
 
 def test_a_broker_ends_when_the_others_use_a_level_that_it_does_not_know(harness: Harness) -> None:
     broker = harness.broker
-    assert broker.image.brokers[broker.node_id].features == {"tidelog.version": (1, 1)}
-    broker.image.feature_levels = {"tidelog.version": 2}
-    with pytest.raises(StoreFailed, match=r"level 2 of tidelog\.version"):
+    assert broker.image.brokers[broker.node_id].features == {"tidelog.version": (1, NEWEST)}
+    broker.image.feature_levels = {"tidelog.version": 99}
+    with pytest.raises(StoreFailed, match=r"level 99 of tidelog\.version"):
         broker.follow(["/features"])

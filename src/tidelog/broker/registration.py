@@ -97,7 +97,7 @@ class Registration:
             self._register()
             return
         broker.use_broker_settings()
-        operations = controller.decide_first_start(broker.image, broker.new_id())
+        operations = controller.decide_first_start(broker.image, broker.new_id(), not broker.is_sharing)
         if operations:
             broker.change(operations, self._on_first_start)
         else:

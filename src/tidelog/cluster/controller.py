@@ -40,8 +40,9 @@ def decode_id(text: str) -> bytes:
     return urlsafe_b64decode(f"{text}==")
 
 
-def decide_first_start(image: Image, cluster_id: bytes) -> list[Operation]:
-    """The nodes that every cluster has, as far as they are missing."""
+def decide_first_start(image: Image, cluster_id: bytes, is_alone: bool = False) -> list[Operation]:
+    """The nodes that every cluster has, as far as they are missing; and newer levels, for a broker that has
+    its store to itself."""
     operations: list[Operation] = []
     if CLUSTER not in image.versions:
         operations += [
@@ -50,7 +51,8 @@ def decide_first_start(image: Image, cluster_id: bytes) -> list[Operation]:
         ]
     if CONTROLLER_EPOCH not in image.versions:
         operations.append(Create(CONTROLLER_EPOCH, encode_fields(epoch=0)))
-    return [*operations, *decide_first_levels(image, is_new=CLUSTER not in image.versions)]
+    is_new = CLUSTER not in image.versions
+    return [*operations, *decide_first_levels(image, is_new, is_alone)]
 
 
 def decide_registration(image: Image, broker: BrokerFacts, is_trusted: bool) -> list[Operation]:

@@ -3,11 +3,13 @@
 | feature           | levels | what a level switches on                                              |
 |-------------------|--------|-----------------------------------------------------------------------|
 | `tidelog.version` | 1      | the tree of the store and what brokers tell each other, as of 0.1     |
+|                   | 2      | groups in the partitions in which Kafka keeps them                    |
 
 It is what `metadata.version` is to Kafka: software that can do more waits until an operator raises the
 level, so that brokers of two versions can share a cluster while it is upgraded. It has a name of its own
 because clients and tools conclude from a level of `metadata.version` what Kafka's metadata log can hold,
-and there is none. A store from before there were levels is at the oldest one.
+and there is none. A store from before there were levels is at the oldest one. A broker that has its store to
+itself raises the level when it starts: there is no older broker to wait for.
 
 A broker says in its registration which levels it knows, and one that does not know a level which the cluster
 has come to use ends.
@@ -31,7 +33,7 @@ class Feature(NamedTuple):
     newest_level: int
 
 
-SUPPORTED: tuple[Feature, ...] = (Feature("tidelog.version", 1, 1),)
+SUPPORTED: tuple[Feature, ...] = (Feature("tidelog.version", 1, 2),)
 
 
 class UpgradeType(IntEnum):
@@ -46,11 +48,15 @@ class FeatureUpdate(NamedTuple):
     upgrade_type: int
 
 
-def decide_first_levels(image: Image, is_new: bool) -> list[Operation]:
-    """A new cluster begins with the newest levels, a store without any goes on with the oldest."""
+def decide_first_levels(image: Image, is_new: bool, is_alone: bool = False) -> list[Operation]:
+    """A new cluster begins with the newest levels, a store without any goes on with the oldest. A broker that
+    is alone with its store goes up to the newest."""
+    newest = {feature.name: feature.newest_level for feature in SUPPORTED}
     if FEATURES in image.versions:
-        return []
-    levels = {f.name: f.newest_level if is_new else f.oldest_level for f in SUPPORTED}
+        updates = [FeatureUpdate(name, level, UpgradeType.UPGRADE) for name, level in newest.items()]
+        return decide_levels(image, updates) if is_alone and unknown_level(image) is None else []
+    oldest = {feature.name: feature.oldest_level for feature in SUPPORTED}
+    levels = newest if is_new or is_alone else oldest
     return [Create(FEATURES, encode_fields(epoch=0, levels=levels))]
 
 
