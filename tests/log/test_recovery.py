@@ -19,6 +19,7 @@ from tests.log.making import (
     reopen,
 )
 from tidelog.base.limits import BATCH_HEADER_SIZE
+from tidelog.log.checkpoint import LEADER_EPOCHS
 from tidelog.log.log import Log
 from tidelog.protocol.batch import CRC_POSITION, LENGTH_OVERHEAD, compute_crc
 from tidelog.protocol.records import Marker, build_control_batch
@@ -385,6 +386,23 @@ def test_a_partition_folder_without_files_opens_as_an_empty_log(tmp_path: Path) 
     log, report = reopen(tmp_path, 0, 0, False)
     assert (log.start_offset, log.end_offset, log.bases) == (0, 0, [0])
     assert report.problems == []
+
+
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_clean_start_writes_no_leader_epochs(tmp_path: Path, count: int) -> None:
+    log = open_new(tmp_path)
+    if count:
+        append(log, make_batch(count), epoch=1)
+    log.epochs.assign(2, log.end_offset)  # somebody led, and nothing was written
+    entries = log.epochs.entries()
+    log.close(clean=True)
+    file = tmp_path / LEADER_EPOCHS
+    before = file.stat().st_ino
+    log, _ = reopen(tmp_path, count, is_clean=True)
+    log.epochs.assign(2, log.end_offset)
+    assert log.epochs.entries() == entries and file.stat().st_ino == before
+    log, _ = reopen(tmp_path, count)  # after a crash nobody knows whether that epoch was ever led
+    assert log.epochs.entries() == entries[:-1]
 
 
 def test_snapshots_of_clean_stops_do_not_pile_up(tmp_path: Path) -> None:

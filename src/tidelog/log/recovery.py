@@ -149,7 +149,8 @@ class _Opening:
             if log.end_offset > log.bases[0]:
                 log.write_snapshot()
         self._drop_old_snapshots()
-        log.epochs.cut_end(log.end_offset)
+        # After a clean stop the file is what the log knew: also of an epoch that has no record yet.
+        log.epochs.cut_end(log.end_offset + self.is_clean)
 
     def restart_at(self, start_offset: int) -> None:
         """The log ends below where it must start: empty it and begin there."""
