@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.wire.harness import API_VERSIONS, METADATA, request_frame
+from tests.server.wire_client import WireClient, fetch_values
+from tests.wire.harness import API_VERSIONS, FETCH, METADATA, request_frame
 from tests.wire.requests import metadata_values
 from tidelog.handlers.table import dispatch
 from tidelog.server import serve
+from tidelog.server.transport import Transport
 
 COUNT = 500
 
@@ -62,3 +64,45 @@ def test_a_turn_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.M
     asyncio.run(run())
     assert order.count(API_VERSIONS) == COUNT
     assert order.index(METADATA) <= 3
+
+
+def test_a_client_that_goes_is_noticed_while_its_held_back_request_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request takes the whole turn, the second one is held back and then waits for records."""
+    clock_ns = monotonic_ns()
+
+    async def run() -> None:
+        server = serve.Server({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)})
+        await server.start()
+        with WireClient(server.port) as friend:
+            await asyncio.to_thread(friend.create_topic, "quiet")
+        closed = asyncio.Event()
+        is_parked = asyncio.Event()
+        on_closed = server.on_closed
+
+        def note_closed(transport: Transport) -> None:
+            on_closed(transport)
+            if is_parked.is_set():
+                closed.set()
+
+        def slow_dispatch(broker: Any, connection: Any, frame: memoryview) -> int:
+            nonlocal clock_ns
+            clock_ns += serve.TURN_NS_MAX
+            api_key = dispatch(broker, connection, frame)
+            if connection.slots:
+                is_parked.set()
+            return api_key
+
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            monkeypatch.setattr(serve, "monotonic_ns", lambda: clock_ns)
+            monkeypatch.setattr(serve, "dispatch", slow_dispatch)
+            server.on_closed = note_closed  # type: ignore[method-assign]
+            asked = framed(API_VERSIONS, 3, client_software_name="x", client_software_version="1")
+            client.sendall(asked + framed(FETCH, 12, **fetch_values("quiet", 0, max_wait_ms=240_000)))
+            await asyncio.wait_for(is_parked.wait(), 30)
+        await asyncio.wait_for(closed.wait(), 30)
+        assert server.broker.waiting.count == 0
+        await server.stop()
+
+    asyncio.run(run())

@@ -239,8 +239,9 @@ class Transport:
             self._is_serving_kept = True
             self._host.on_frames(self, frames)
             self._is_serving_kept = False
-            if not self._kept:
+            if not self._kept and not self.is_closed:
                 self._forget_kept()
+                self._balance()
             self._host.end_turn()
 
     def _forget_kept(self) -> None:
