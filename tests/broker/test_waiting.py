@@ -64,10 +64,47 @@ def test_who_is_woken_is_answered_one_at_a_time(partition: Partition) -> None:
     room.on_moved(partition)
     assert room.wake_next()
     assert [waiter.tried for waiter in waiters] == [1, 0, 0]
+    assert room.wake_next()
+    assert [waiter.tried for waiter in waiters] == [1, 1, 0]
     room.drop(connections[2])
     assert not room.wake_next()
     assert [waiter.tried for waiter in waiters] == [1, 1, 0]
     assert room.answered == [waiters[0]]
+
+
+def test_who_is_late_is_answered_one_at_a_time() -> None:
+    room, connection = WaitingRoom(), Connection(1_000)
+    for _ in range(3):
+        room.park(Waiter(10), connection)
+    room.tick(10)
+    assert [room.wake_next() for _ in range(4)] == [True, True, True, False]
+    assert connection.output == [b"late"] * 3
+
+
+def test_who_is_woken_later_does_not_wait_for_all_who_were_woken_before(tmp_path: Path) -> None:
+    crowded, other = made(tmp_path / "a"), made(tmp_path / "b")
+    room, last = WaitingRoom(), Waiter(100, other)
+    for _ in range(50):
+        room.park(Waiter(100, crowded), Connection(1_000))
+    room.park(last, Connection(1_000))
+    room.on_moved(crowded)
+    assert room.wake_next()
+    room.on_moved(other)
+    room.find_woken()
+    for _ in range(2):
+        room.wake_next()
+    assert last.tried == 1
+
+
+def test_who_is_to_be_looked_at_is_not_noted_again(partition: Partition) -> None:
+    room, waiters = WaitingRoom(), [Waiter(100, partition) for _ in range(5)]
+    for waiter in waiters:
+        room.park(waiter, Connection(1_000))
+    for _ in range(3):
+        room.on_moved(partition)
+        room.find_woken()
+    room.wake()
+    assert [waiter.tried for waiter in waiters] == [1] * 5
 
 
 def test_many_moves_are_one_look(partition: Partition) -> None:
@@ -88,6 +125,7 @@ def test_a_request_that_waits_for_two_partitions_leaves_once(tmp_path: Path) -> 
     room.on_moved(second)
     room.wake()
     room.tick(10**9)
+    room.wake()
     assert (connection.output, room.count) == ([b"done"], 0)
 
 
@@ -96,10 +134,13 @@ def test_a_deadline_answers_what_is_late_and_leaves_the_rest(partition: Partitio
     for deadline in (30, 10, 20):
         room.park(Waiter(deadline, partition), connection)
     room.tick(9)
+    room.wake()
     assert room.count == 3
     room.tick(20)
+    room.wake()
     assert (room.count, connection.output) == (1, [])
     room.tick(30)
+    room.wake()
     assert (connection.output, room.count) == ([b"late"] * 3, 0)
 
 
@@ -130,6 +171,7 @@ def test_a_closed_connection_takes_its_requests_along(partition: Partition) -> N
     room.on_moved(partition)
     room.wake()
     room.tick(10)
+    room.wake()
     assert (dropped.tried, gone.output, stays.output) == (0, [], [b"late"])
 
 
@@ -137,6 +179,7 @@ def test_a_request_without_an_answer_leaves_silently(partition: Partition) -> No
     room, connection = WaitingRoom(), Connection(1_000)
     room.park(Waiter(10, partition, late=None), connection)
     room.tick(10)
+    room.wake()
     assert (connection.output, len(connection.slots), room.count) == ([], 0, 0)
 
 
@@ -165,6 +208,7 @@ def test_who_is_answered_in_the_same_moment_never_takes_a_seat(partition: Partit
     assert room.first_deadline_ms == 20
     assert (sum(room.counts.values()), room.count, connection.output) == (1, 1, [b"at once"])
     room.tick(20)
+    room.wake()
     assert (sum(room.counts.values()), room.count, connection.output) == (0, 0, [b"at once", b"late"])
 
 
@@ -189,6 +233,7 @@ def test_finished_requests_do_not_pile_up_behind_a_far_deadline(partition: Parti
         room.finish(waiter, b"done")
     assert len(room._deadlines) < 100
     room.tick(10**9)
+    room.wake()
     assert (room.count, connection.output) == (0, [b"late"] + [b"done"] * 1_000)
 
 
@@ -203,4 +248,5 @@ def test_the_room_is_full_at_its_bound_of_partitions(tmp_path: Path, monkeypatch
     room.drop(gone)
     assert room.watched_count == 1
     room.tick(20)
+    room.wake()
     assert (room.watched_count, room.count) == (0, 0)

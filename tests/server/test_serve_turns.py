@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -14,7 +15,7 @@ from tests.server.wire_client import WireClient, fetch_values
 from tests.wire.harness import API_VERSIONS, FETCH, METADATA, request_frame
 from tests.wire.requests import metadata_values
 from tidelog.handlers.table import dispatch
-from tidelog.server import serve
+from tidelog.server import answers, serve
 from tidelog.server.transport import Transport
 
 COUNT = 500
@@ -106,3 +107,62 @@ def test_a_client_that_goes_is_noticed_while_its_held_back_request_waits(
         await server.stop()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_who_is_woken_with_many_others_does_not_keep_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The friend asks while the first of many waiters is looked at, and is served while most still wait."""
+    crowd, clock_ns, waiting_counts = 40, monotonic_ns(), []
+
+    def hurried_ns() -> int:
+        nonlocal clock_ns
+        clock_ns += answers.TURN_NS_LONG
+        return clock_ns
+
+    async def run() -> None:
+        server = serve.Server({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)})
+        await server.start()
+        monkeypatch.setattr(answers, "monotonic_ns", hurried_ns)
+        room = server.broker.waiting
+        wake_next, park = room.wake_next, room.park
+        all_parked = asyncio.Event()
+        with ExitStack() as stack:
+            opened = [stack.enter_context(WireClient(server.port)) for _ in range(crowd + 2)]
+            friend, producer, *clients = opened
+            await asyncio.to_thread(friend.create_topic, "t")
+
+            def note_parked(*args: Any) -> bool:
+                is_parked = park(*args)
+                if room.count == crowd:
+                    all_parked.set()
+                return is_parked
+
+            def note_woken() -> bool:
+                if room.count == crowd:
+                    friend.send(API_VERSIONS, 3, client_software_name="x", client_software_version="1")
+                return wake_next()
+
+            def note_dispatched(broker: Any, connection: Any, frame: memoryview) -> int:
+                waiting_counts.append(room.count)
+                return dispatch(broker, connection, frame)
+
+            monkeypatch.setattr(room, "park", note_parked)
+            for client in clients:
+                client.send(FETCH, 12, **fetch_values("t", 0, max_wait_ms=240_000))
+            await asyncio.wait_for(all_parked.wait(), 30)
+            monkeypatch.setattr(serve, "dispatch", note_dispatched)
+            monkeypatch.setattr(room, "wake_next", note_woken)
+            if is_late:
+                room.tick(2**62)
+                server.settle()
+            else:
+                await asyncio.to_thread(producer.produce, "t")
+            await asyncio.to_thread(friend.read_frame)
+            for client in clients:
+                await asyncio.to_thread(client.read_frame)
+        await server.stop()
+
+    asyncio.run(run())
+    assert waiting_counts[-1] > crowd // 2

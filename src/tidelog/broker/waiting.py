@@ -34,6 +34,7 @@ class Parked(Slot):
         "early",
         "is_gone",
         "is_seated",
+        "is_woken",
         "parked_ms",
         "partitions",
     )
@@ -46,6 +47,7 @@ class Parked(Slot):
         self.connection: Connection | None = None  # that it is parked for
         self.is_gone = False
         self.is_seated = False
+        self.is_woken = False  # to be looked at, and not yet
         self.early: Answer | None = None  # that it got before it was parked
         self.api_key = -1  # with the time of its arrival set by whoever parks it, for the metrics
         self.parked_ms = 0
@@ -63,7 +65,10 @@ class Parked(Slot):
 
 
 class WaitingRoom:
-    """Who is answered in the same moment (a commit, mostly) never takes a seat: its deadline is not kept."""
+    """Who is answered in the same moment (a commit, mostly) never takes a seat: its deadline is not kept.
+
+    Thousands may wait for one partition, or until the same moment. `wake_next` looks at one of them, so that
+    the caller can end its turn between two. Requests that are woken later take turns with those."""
 
     def __init__(self) -> None:
         self._by_partition: dict[Partition, dict[Watcher, None]] = {}
@@ -71,7 +76,8 @@ class WaitingRoom:
         self._standing: list[Parked] = []  # who has come in this moment
         self._sequence = 0
         self._moved: dict[Partition, None] = {}
-        self._woken: deque[Parked] = deque()  # to be looked at
+        self._woken: deque[deque[Parked]] = deque()  # to be looked at, one of each group after the other
+        self._due_ms = -1  # deadlines up to this one are over
         self.count = 0
         self._seated_counts: dict[int, int] = {}  # by API key
         self.watched_count = 0  # partitions that parked requests wait for, each counted for each request
@@ -134,9 +140,19 @@ class WaitingRoom:
                 del self._by_partition[partition]
 
     def on_moved(self, partition: Partition) -> None:
-        """Something of this partition moved; whoever waits for it is looked at in `wake`."""
+        """Something of this partition moved; who waits for it is looked at in `wake_next`."""
         if partition in self._by_partition:
             self._moved[partition] = None
+
+    @property
+    def has_woken(self) -> bool:
+        """There is somebody for `wake_next` to look at, perhaps."""
+        return bool(self._woken or self._moved) or self._is_any_late
+
+    @property
+    def _is_any_late(self) -> bool:
+        deadlines = self._deadlines
+        return bool(deadlines) and deadlines[0][0] <= self._due_ms
 
     def wake(self) -> None:
         """Answer all that can be answered now."""
@@ -144,37 +160,57 @@ class WaitingRoom:
             pass
 
     def wake_next(self) -> bool:
-        """Answer one of those that can be answered now; whether there was one. What it got can leave before
-        the next one is looked at."""
-        while self._woken or self._moved:
-            if not self._woken:
-                self._find_woken()
-            while self._woken:
-                parked = self._woken.popleft()
-                answer = None if parked.is_gone else parked.try_finish()
-                if answer is not None:
-                    self._leave(parked, answer)
-                    return True
-        return False
+        """Look at one whose partition has moved, and at one whose time is over; False if there is neither.
+        What they got can leave before the next ones are looked at."""
+        if self._moved and not self._woken:
+            self.find_woken()
+        woken = self._next_woken()
+        if woken is not None:
+            answer = woken.try_finish()
+            if answer is not None:
+                self._leave(woken, answer)
+        late = self._next_late() if self._is_any_late else None
+        if late is not None:
+            self._leave(late, late.finish_late())
+        return woken is not None or late is not None
 
-    def _find_woken(self) -> None:
-        """Each once, however much of what it waits for has moved."""
+    def find_woken(self) -> None:
+        """Those who wait for what has moved are to be looked at: each once, however much of that it was."""
         moved, self._moved = self._moved, {}
-        woken: dict[Parked, None] = {}
+        group: deque[Parked] = deque()
         for partition in moved:
             for watcher in self._by_partition.get(partition, ()):
                 parked = watcher.woken_by(partition)
-                if parked is not None:
-                    woken[parked] = None
-        self._woken.extend(woken)
+                if parked is not None and not parked.is_woken:
+                    parked.is_woken = True
+                    group.append(parked)
+        if group:
+            self._woken.append(group)
+
+    def _next_woken(self) -> Parked | None:
+        while self._woken:
+            group = self._woken.popleft()
+            parked = group.popleft()
+            parked.is_woken = False
+            if group:
+                self._woken.append(group)
+            if not parked.is_gone:
+                return parked
+        return None
+
+    def _next_late(self) -> Parked | None:
+        while self._is_any_late:
+            parked = heappop(self._deadlines)[2]
+            if not parked.is_gone:
+                return parked
+        return None
 
     def tick(self, uptime_ms: int) -> None:
+        """Deadlines up to this one are over; `wake` answers."""
         self._seat()
-        deadlines = self._deadlines
-        while deadlines and (deadlines[0][2].is_gone or deadlines[0][0] <= uptime_ms):
-            parked = heappop(deadlines)[2]
-            if not parked.is_gone:
-                self._leave(parked, parked.finish_late())
+        self._due_ms = uptime_ms
+        while self._deadlines and self._deadlines[0][2].is_gone:
+            heappop(self._deadlines)
 
     @property
     def first_deadline_ms(self) -> int | None:

@@ -38,6 +38,7 @@ from tidelog.handlers.table import dispatch
 from tidelog.log.directory import ForeignDirectory, LogDirectory
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest
+from tidelog.server.answers import Answers
 from tidelog.server.effects import Effects
 from tidelog.server.flushing import run_together
 from tidelog.server.jobs import PAUSE_S, Jobs
@@ -110,7 +111,7 @@ class Server:
         self._next_tick_ms = 0
         self.is_stopping = False
         self._unneeded: asyncio.Event | None = None  # while leaderships are handed over
-        self._is_working = False  # the broker's background work is about to have its turn
+        self._is_working = False  # what takes long is about to have its next turn
 
     async def start(self) -> None:
         """Lock the directories, bind, load, open the logs, serve. Raises InvalidSetting or StartFailed."""
@@ -136,6 +137,7 @@ class Server:
             self.report.tell(event)
         is_sharing = self._open_store is not None or self.settings.text(CONNECT) != ""
         self.broker = Broker(self.settings, directories, os.urandom, is_sharing, read_boot_id())
+        self._answers = Answers(self.broker, self._transports, self.vitals.request_times)
         self.report.level = lambda: self.broker.logger_level
         self._peer_links = Peers(self, self.loop, self.sockets, self._frame_size_max)
         self._store = await self._make_store(directories[0].path)
@@ -371,12 +373,9 @@ class Server:
     # The broker's effects.
 
     def settle(self) -> None:
-        """After any input: wake who can be woken, send what they got, run what the broker asked for."""
-        broker, waiting = self.broker, self.broker.waiting
-        if waiting.answered:
-            self._send_answers()
-        while waiting.wake_next():  # each goes to work on its answer while the next one gets its own
-            self._send_answers()
+        """After any input: answer some of those who waited, run what the broker asked for."""
+        broker = self.broker
+        has_more = self._answers.send()
         if broker.effects:
             effects, broker.effects = broker.effects, []
             self._effects.carry_out(effects)
@@ -390,32 +389,20 @@ class Server:
                 self._fail("every log directory is offline")
         if self._unneeded is not None and not broker.replicas.is_needed:
             self._unneeded.set()
-        if broker.coordinators.has_work and not self._is_working:
+        if (has_more or broker.coordinators.has_work) and not self._is_working:
             self._is_working = True
             self.loop.call_soon(self._work)
-        deadline_ms = broker.waiting.first_deadline_ms
+        deadline_ms = None if has_more else broker.waiting.first_deadline_ms
         if deadline_ms is not None and deadline_ms < self._next_tick_ms and not self.is_stopping:
             self._tick_in(max(deadline_ms - broker.uptime_ms, 1))
-
-    def _send_answers(self) -> None:
-        """To those who have waited for them."""
-        broker, times = self.broker, self.vitals.request_times
-        answered, broker.waiting.answered = broker.waiting.answered, []
-        transports, uptime_ms = self._transports, broker.uptime_ms
-        for parked in answered:
-            assert parked.connection is not None
-            transport = transports.get(parked.connection)
-            if transport is not None:
-                transport.flush()
-        for parked in answered:
-            times[parked.api_key].observe((uptime_ms - parked.parked_ms) * MILLISECOND_NS)
 
     def _work(self) -> None:
         """One piece of what takes long, between the turns of clients."""
         self._is_working = False
-        if not self.is_stopping and self.broker.coordinators.has_work:
+        if not self.is_stopping:
             self.set_time()
-            self.broker.coordinators.work()
+            if self.broker.coordinators.has_work:
+                self.broker.coordinators.work()
             self.settle()
 
     def _tell_events(self) -> None:
