@@ -14,6 +14,7 @@ import pytest
 from tests.server.wire_client import WireClient, fetch_values
 from tests.wire.harness import API_VERSIONS, FETCH, METADATA, request_frame
 from tests.wire.requests import metadata_values
+from tidelog.base.limits import TURN_NS_LONG
 from tidelog.handlers.table import dispatch
 from tidelog.server import answers, serve
 from tidelog.server.transport import Transport
@@ -118,7 +119,7 @@ def test_who_is_woken_with_many_others_does_not_keep_the_loop(
 
     def hurried_ns() -> int:
         nonlocal clock_ns
-        clock_ns += answers.TURN_NS_LONG
+        clock_ns += TURN_NS_LONG
         return clock_ns
 
     async def run() -> None:
