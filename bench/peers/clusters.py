@@ -19,13 +19,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kio.schema.describe_cluster.v1 import request as cluster_request
+from kio.schema.describe_cluster.v1.response import DescribeClusterResponse
 from kio.schema.describe_quorum.v1 import request as quorum_request
 from kio.schema.describe_quorum.v1.response import DescribeQuorumResponse
-from kio.schema.metadata.v12.response import MetadataResponse
 from kio.schema.types import TopicName
-from kio.static.primitive import i32
+from kio.static.primitive import i8, i32
 
-from bench.load.admin import Admin, metadata_frame, read_response
+from bench.load.admin import Admin, read_response, request_frame
 from bench.peers.kafka import Kafka
 from bench.peers.process import READY_SECONDS_MAX, Peer, PeerFailed, RunningBroker, Site, process_tree
 from bench.peers.tidelog import Tidelog
@@ -118,8 +119,12 @@ class TidelogCluster(RunningCluster):
         return nodes
 
     def controller(self) -> int:
+        """Metadata names any broker; who asks for controllers is told which one decides."""
+        wanted = cluster_request.DescribeClusterRequest(
+            include_cluster_authorized_operations=False, endpoint_type=i8(2)
+        )
         with Admin(*self.nodes[1].address) as admin:
-            return read_response(admin.exchange(metadata_frame(())), MetadataResponse).controller_id
+            return read_response(admin.exchange(request_frame(wanted)), DescribeClusterResponse).controller_id
 
 
 class KafkaCluster(RunningCluster):

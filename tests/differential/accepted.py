@@ -122,6 +122,12 @@ ACCEPTED: tuple[Accepted, ...] = (
         "Tidelog gives the reason where Kafka has only a code.",
         lambda difference: difference.kafka is None and difference.tidelog == SOMETHING,
     ),
+    Accepted(
+        r"DescribeCluster",
+        r".*",
+        "Brokers of Tidelog are its controllers too: asked for controllers, they name the one that decides.",
+        lambda difference: re.search(r"endpoint_type=2\b", difference.request) is not None,
+    ),
     # Coordinators come with consumer groups and transactions.
     Accepted(
         r"FindCoordinator",

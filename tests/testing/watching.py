@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tidelog.cli.nodes import describe_cluster
 from tidelog.testing import Cluster
 
 TIMEOUT_S = 30.0
@@ -32,6 +33,7 @@ class Watcher:
     """A client that asks one broker, or any."""
 
     def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
         self.admin = AdminClient(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -70,7 +72,8 @@ class Watcher:
         return set(self.admin.list_topics(timeout=TIMEOUT_S).brokers)
 
     def controller(self) -> int:
-        return int(self.admin.list_topics(timeout=TIMEOUT_S).controller_id)
+        """Which broker decides; Metadata names any."""
+        return describe_cluster(self._bootstrap_servers).controller_id
 
     def until_in_sync(self, *topics: str) -> None:
         """Until every replica of the topics is in sync."""

@@ -53,17 +53,11 @@ def test_the_cluster_its_brokers_and_its_controller_are_told(tmp_path: Path, ver
 @pytest.mark.parametrize(
     ("endpoint_type", "error", "message"),
     [
-        (
-            2,
-            ErrorCode.mismatched_endpoint_type,
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
-            "CONTROLLER",
-        ),
         (0, ErrorCode.unsupported_endpoint_type, "Unsupported endpoint type 0"),
         (-1, ErrorCode.unsupported_endpoint_type, "Unsupported endpoint type -1"),
     ],
 )
-def test_other_endpoints_than_brokers_are_not_told(
+def test_other_endpoints_than_brokers_and_controllers_are_not_told(
     harness: Harness, version: int, endpoint_type: int, error: ErrorCode, message: str
 ) -> None:
     answer = cluster(harness, version, endpoint_type, operations=True)

@@ -89,9 +89,20 @@ def test_a_leader_that_is_gone_is_not_available_whatever_the_listener(harness: H
         assert topic.partitions[2].error_code == ErrorCode.leader_not_available
 
 
-def test_a_controller_that_is_hidden_is_spoken_for_by_the_broker_asked(harness: Harness) -> None:
-    assert metadata(harness, 12, INSIDE).controller_id == 3
-    assert metadata(harness, 12, OUTSIDE).controller_id == 1
+def test_clients_are_sent_to_a_live_broker_for_what_is_the_controller_s(harness: Harness) -> None:
+    for listener in (INSIDE, OUTSIDE):
+        assert metadata(harness, 12, listener).controller_id == 1
+    del harness.broker.image.brokers[1]
+    assert metadata(harness, 12, INSIDE).controller_id == 2
+
+
+@pytest.mark.parametrize("controller_id", [3, -1])
+def test_who_asks_for_controllers_is_told_which_broker_decides(harness: Harness, controller_id: int) -> None:
+    harness.broker.image.controller_id = controller_id
+    metadata(harness, 12, INSIDE)
+    answer = harness.ask(DESCRIBE_CLUSTER, 1, endpoint_type=2, include_cluster_authorized_operations=False)
+    assert (answer.error_code, answer.endpoint_type, answer.controller_id) == (0, 2, controller_id)
+    assert [broker.broker_id for broker in answer.brokers] == [1, 2, 3]
 
 
 def test_by_a_listener_that_nobody_advertises_nobody_is_seen(harness: Harness) -> None:

@@ -11,9 +11,11 @@ import typer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.config import changes_json, print_changes
-from tidelog.cli.connection import ANSWER_TIMEOUT_S, open_admin
+from tidelog.cli.connection import open_admin
 from tidelog.cli.failure import BadWord, Failure, raise_failures
+from tidelog.cli.nodes import await_controller
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     PARTITIONS_MAX,
@@ -50,6 +52,7 @@ def alter(
     if partitions is None and not changes:
         raise BadWord("nothing to change; write --partitions N, --set key=value or --unset key")
     admin = open_admin(bootstrap_server)
+    await_controller(bootstrap_server)
     if changes and partitions is not None and not dry_run:
         change_settings(bootstrap_server, topic, changes, dry_run=True)
     if partitions is not None:

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.cluster_partitions import Partition, Picture, take_picture
-from tidelog.cli.connection import ANSWER_TIMEOUT_S, no_such_topic
+from tidelog.cli.connection import no_such_topic
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.names import complete_topic
 from tidelog.cli.nodes import open_controller

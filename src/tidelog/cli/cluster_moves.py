@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.cluster_layout import Place
-from tidelog.cli.connection import ANSWER_TIMEOUT_S
 from tidelog.cli.failure import Failure
 from tidelog.cli.nodes import Cluster, ask_cluster, open_controller
 from tidelog.cli.remote import Api, RemoteBroker, check, open_any

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tidelog.cli.failure import BadWord, Failure, raise_failures
+from tidelog.cli.nodes import await_controller
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     BootstrapServer,
@@ -130,6 +131,7 @@ def set_settings(
     parsed = parse_changes(changes or [], unset or [])
     if not parsed:
         raise BadWord("nothing to change; write key=value or --unset key")
+    await_controller(bootstrap_server)
     change_settings(bootstrap_server, named, parsed, dry_run)
     if format is TableFormat.JSON:
         print_json(changes_json(named, parsed, dry_run))

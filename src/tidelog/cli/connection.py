@@ -1,6 +1,7 @@
 """How the commands reach a broker: plain librdkafka clients that keep their log lines to themselves.
 
-**Invariant:** a broker that cannot be reached is reported once, with its address, within seconds.
+**Invariant:** a broker that cannot be reached is reported once, with its address, within seconds; of one that
+can be reached nobody says that it is not there.
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 
-from tidelog.cli.failure import BadWord, Failure
-
-CONNECT_TIMEOUT_S = 3.0
-ANSWER_TIMEOUT_S = 30.0
+from tidelog.cli.addresses import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    split_address,
+    unanswered,
+    unreachable,
+)
+from tidelog.cli.failure import Failure
+from tidelog.cli.nodes import describe_cluster, no_controller
 
 _UNREACHABLE_CODES = (
     KafkaError._TRANSPORT,
@@ -75,15 +81,15 @@ def no_such_topic(topic: str) -> Failure:
 def explain(error: KafkaException, bootstrap_server: str) -> Failure:
     """The failure that a client's exception means."""
     cause: KafkaError = error.args[0]
-    if cause.code() in _UNREACHABLE_CODES:
-        return unreachable(bootstrap_server, "no answer")
-    return Failure(cause.str())
-
-
-def unreachable(bootstrap_server: str, why: str) -> Failure:
-    return Failure(
-        f"no broker at {bootstrap_server} ({why}); start one with 'tidelog serve' or set --bootstrap-server"
-    )
+    if cause.code() == KafkaError.NOT_CONTROLLER:
+        return no_controller(bootstrap_server)
+    if cause.code() not in _UNREACHABLE_CODES:
+        return Failure(cause.str())
+    try:
+        cluster = describe_cluster(bootstrap_server)
+    except Failure as failure:
+        return failure
+    return no_controller(bootstrap_server) if cluster.controller_id < 0 else unanswered(bootstrap_server)
 
 
 def _knock(bootstrap_server: str) -> None:
@@ -96,13 +102,3 @@ def _knock(bootstrap_server: str) -> None:
         except OSError as error:
             reason = (error.strerror or "timed out").lower()
     raise unreachable(bootstrap_server, reason)
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """`host:port`, `[::1]:port` or a bare host, which means port 9092."""
-    host, separator, port = address.strip().rpartition(":")
-    if not separator or address.strip().endswith("]"):
-        host, port = address.strip(), "9092"
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise BadWord(f"--bootstrap-server {address}: not an address; write host:port")
-    return host.strip("[]"), int(port)

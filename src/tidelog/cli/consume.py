@@ -13,7 +13,8 @@ from typing import Annotated, BinaryIO
 import typer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tidelog.cli.connection import explain, open_consumer, topic_metadata, unreachable
+from tidelog.cli.addresses import unreachable
+from tidelog.cli.connection import explain, open_consumer, topic_metadata
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.jsonlines import json_of
 from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, RecordFormat, TopicName

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from tidelog.cli.connection import ANSWER_TIMEOUT_S
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.failure import Failure
 from tidelog.cli.options import TableFormat, TableOrJson
 from tidelog.cli.screen import console, print_json, print_table

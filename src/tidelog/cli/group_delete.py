@@ -6,7 +6,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from tidelog.cli.connection import ANSWER_TIMEOUT_S, explain, open_admin
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
+from tidelog.cli.connection import explain, open_admin
 from tidelog.cli.failure import Failure, raise_failures
 from tidelog.cli.group_coordinators import Coordinators, no_such_group, succeeded
 from tidelog.cli.group_members import Group, Partition

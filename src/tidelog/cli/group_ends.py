@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from tidelog.cli.connection import ANSWER_TIMEOUT_S, explain
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
+from tidelog.cli.connection import explain
 from tidelog.cli.failure import Failure
 from tidelog.cli.group_members import Partition
 

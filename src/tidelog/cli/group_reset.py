@@ -15,7 +15,8 @@ import typer
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tidelog.cli.connection import ANSWER_TIMEOUT_S, cluster_metadata, explain, open_admin
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
+from tidelog.cli.connection import cluster_metadata, explain, open_admin
 from tidelog.cli.failure import BadWord, Failure, raise_failures
 from tidelog.cli.group_coordinators import Coordinators, no_such_group, succeeded
 from tidelog.cli.group_file import STDIN, write_offsets

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from typing import Any
 
 from tidelog.cli.failure import Failure
 from tidelog.cli.remote import Api, RemoteBroker, check, open_any
+from tidelog.protocol.errors import ErrorCode
 
-_BROKERS = 1  # the endpoints of brokers, not of controllers
+CONTROLLER_WAIT_S = 5.0  # an election takes tenths of a second once ZooKeeper has noticed
+CONTROLLER_LOOK_S = 0.1
+_BROKERS, _CONTROLLERS = 1, 2  # types of endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +48,42 @@ def describe_cluster(bootstrap_server: str) -> Cluster:
 
 
 def ask_cluster(broker: RemoteBroker) -> Cluster:
-    answer = broker.ask(
-        Api.DESCRIBE_CLUSTER,
-        include_cluster_authorized_operations=False,
-        endpoint_type=_BROKERS,
-        include_fenced_brokers=True,
-    )
+    answer = _ask(broker, _BROKERS)
     check("the cluster", answer.error_code, answer.error_message)
+    decides = _ask(broker, _CONTROLLERS)
+    # A broker of Kafka in KRaft mode refuses this, and names any broker above.
+    controller_id = (decides if decides.error_code is ErrorCode.none else answer).controller_id
     nodes = [
         Node(found.broker_id, found.host, found.port, found.rack, getattr(found, "is_fenced", False))
         for found in answer.brokers
     ]
-    return Cluster(answer.cluster_id, answer.controller_id, tuple(sorted(nodes, key=lambda node: node.id)))
+    return Cluster(answer.cluster_id, controller_id, tuple(sorted(nodes, key=lambda node: node.id)))
+
+
+def _ask(broker: RemoteBroker, endpoint_type: int) -> Any:
+    return broker.ask(
+        Api.DESCRIBE_CLUSTER,
+        include_cluster_authorized_operations=False,
+        endpoint_type=endpoint_type,
+        include_fenced_brokers=True,
+    )
+
+
+def await_controller(bootstrap_server: str) -> None:
+    """The controller makes all changes: that there is none is known within seconds."""
+    deadline = time.monotonic() + CONTROLLER_WAIT_S
+    with open_any(bootstrap_server) as broker:
+        while ask_cluster(broker).controller_id < 0:
+            if time.monotonic() > deadline:
+                raise no_controller(broker.address)
+            time.sleep(CONTROLLER_LOOK_S)
+
+
+def no_controller(address: str) -> Failure:
+    return Failure(
+        f"the broker at {address} answers, but the cluster has no controller: nothing can be created, "
+        "changed or deleted; see whether ZooKeeper runs and what the logs of the brokers say, then try again"
+    )
 
 
 def address_of(bootstrap_server: str, node_id: int) -> str:
@@ -66,4 +95,5 @@ def open_controller(cluster: Cluster, bootstrap_server: str) -> RemoteBroker:
     for node in cluster.nodes:
         if node.id == cluster.controller_id and not node.is_fenced:
             return RemoteBroker(node.address)
+    await_controller(bootstrap_server)
     return open_any(bootstrap_server)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaError, Message, Producer
 from confluent_kafka.cimpl import NewTopic
 
-from tidelog.cli.connection import ANSWER_TIMEOUT_S, client_settings, cluster_metadata, open_admin
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
+from tidelog.cli.connection import client_settings, cluster_metadata, open_admin
 from tidelog.cli.failure import Failure
+from tidelog.cli.nodes import await_controller
 from tidelog.cli.outcomes import await_topics
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def require_topics(
         some = ", ".join(missing)
         raise Failure(f"there is no topic {some}; create them as you like, or with --create-topics")
     if missing:
+        await_controller(bootstrap_server)
         new = [NewTopic(topic, num_partitions=partitions) for topic in missing]
         await_topics(admin.create_topics(new, request_timeout=ANSWER_TIMEOUT_S), bootstrap_server)
     return missing

@@ -14,7 +14,8 @@ from typing import Annotated, BinaryIO
 import typer
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from tidelog.cli.connection import ANSWER_TIMEOUT_S, client_settings, explain, no_such_topic
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
+from tidelog.cli.connection import client_settings, explain, no_such_topic
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.jsonlines import Headers, OutgoingRecord, record_of
 from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, RecordFormat, TopicName

@@ -22,7 +22,13 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
-from tidelog.cli.connection import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, split_address, unreachable
+from tidelog.cli.addresses import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    split_address,
+    unanswered,
+    unreachable,
+)
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
@@ -139,6 +145,8 @@ class RemoteBroker:
         try:
             self._socket.sendall(frame)
             return self._receive(_SIZE.unpack(self._receive(_SIZE.size))[0])[_CORRELATION_SIZE:]
+        except TimeoutError:
+            raise unanswered(self.address) from None
         except OSError as error:
             raise unreachable(self.address, (error.strerror or "no answer").lower()) from None
 

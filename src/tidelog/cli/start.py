@@ -12,7 +12,7 @@ from typing import Literal
 
 from confluent_kafka import Consumer, TopicPartition
 
-from tidelog.cli.connection import ANSWER_TIMEOUT_S
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.failure import BadWord, Failure
 
 

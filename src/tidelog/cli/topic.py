@@ -8,16 +8,11 @@ import typer
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.alter import alter
-from tidelog.cli.connection import (
-    ANSWER_TIMEOUT_S,
-    cluster_metadata,
-    explain,
-    open_admin,
-    open_consumer,
-    topic_metadata,
-)
+from tidelog.cli.connection import cluster_metadata, explain, open_admin, open_consumer, topic_metadata
 from tidelog.cli.failure import BadWord, raise_failures
+from tidelog.cli.nodes import await_controller
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     PARTITIONS_MAX,
@@ -62,6 +57,7 @@ def create(
         config=dict(_setting(word) for word in settings or []),
     )
     admin = open_admin(bootstrap_server)
+    await_controller(bootstrap_server)
     await_topics(admin.create_topics([new], request_timeout=ANSWER_TIMEOUT_S), bootstrap_server)
     if format is TableFormat.JSON:
         print_json({"created": [name]})
@@ -140,6 +136,7 @@ def delete(
 ) -> None:
     """Delete topics and all their records."""
     admin = open_admin(bootstrap_server)
+    await_controller(bootstrap_server)
     done, failed = await_all(
         admin.delete_topics(unique(names), request_timeout=ANSWER_TIMEOUT_S),
         lambda name, error: explain_topic(name, error, bootstrap_server),

@@ -8,7 +8,8 @@ from typing import Annotated, NamedTuple
 import typer
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from tidelog.cli.connection import ANSWER_TIMEOUT_S, explain, open_admin, open_consumer, topic_metadata
+from tidelog.cli.addresses import ANSWER_TIMEOUT_S
+from tidelog.cli.connection import explain, open_admin, open_consumer, topic_metadata
 from tidelog.cli.failure import BadWord, Failure, raise_failures
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,

@@ -34,20 +34,15 @@ TOPIC_OPERATIONS = 0b1101_1111_1000
 
 
 def handle_describe_cluster(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: the cluster's id, its controller, and those of its brokers that have the listener that
-    the client came in by, with their addresses there. Controllers have no addresses of their
-    own here, as on a broker of Kafka.
+    """*Behaviour*: the cluster's id, and those of its brokers that have the listener that the client came in
+    by, with their addresses there. Asked for brokers, it names a live one as the controller, as KRaft does.
+    Asked for controllers, which all brokers may become, it names the one that decides now, or -1.
 
     *Versions*: 1 asks for a type of endpoints; 2 tells which brokers are fenced, and there are none.
     """
     asked = request.decode()
     wanted = getattr(asked, "endpoint_type", _BROKERS)
-    if wanted == _CONTROLLERS:
-        message = (
-            "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
-        )
-        return _no_cluster(request, ErrorCode.mismatched_endpoint_type, message)
-    if wanted != _BROKERS:
+    if wanted not in (_BROKERS, _CONTROLLERS):
         return _no_cluster(
             request, ErrorCode.unsupported_endpoint_type, f"Unsupported endpoint type {wanted}"
         )
@@ -67,9 +62,11 @@ def handle_describe_cluster(broker: Broker, request: Request) -> Result:
         throttle_time=_ZERO,
         error_code=ErrorCode.none,
         error_message=None,
-        endpoint_type=_BROKERS,
+        endpoint_type=wanted,
         cluster_id=broker.image.cluster_id,
-        controller_id=controller_told(broker, reachable),
+        controller_id=(
+            controller_told(broker, reachable) if wanted == _BROKERS else broker.image.controller_id
+        ),
         brokers=brokers,
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if asked.include_cluster_authorized_operations else NO_OPERATIONS

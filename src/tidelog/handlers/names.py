@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 
 from tidelog.base.limits import TOPIC_NAME_LENGTH_MAX
 from tidelog.broker.broker import Broker
@@ -61,12 +61,10 @@ def offline_replicas(broker: Broker, topic: TopicFacts, index: int, reachable: C
     ]
 
 
-def controller_told(broker: Broker, reachable: Container[int]) -> int:
-    """Who decides, for clients that can reach it; else this broker, which hands on what is not its own."""
-    controller_id = broker.image.controller_id
-    if controller_id == NOBODY or controller_id in reachable:
-        return controller_id
-    return broker.node_id if broker.node_id in reachable else NOBODY
+def controller_told(broker: Broker, reachable: Collection[int]) -> int:
+    """Whom clients send what is the controller's to: as in KRaft a live broker, which hands it on. Clients
+    would wait for a controller that has died, and the broker asked has just answered them."""
+    return broker.node_id if broker.node_id in reachable else min(reachable, default=NOBODY)
 
 
 def unknown_error(topic: str | bytes, is_known: bool) -> ErrorCode:

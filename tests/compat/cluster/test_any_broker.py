@@ -135,7 +135,11 @@ def has_retention(broker: Broker, name: str, expected: str) -> bool:
 def test_all_brokers_tell_the_same_cluster(cluster: Cluster) -> None:
     told = [ask(broker, DESCRIBE_CLUSTER, endpoint_type=1) for broker in cluster.brokers.values()]
     assert len({each.cluster_id for each in told}) == 1
-    assert {each.controller_id for each in told} == {watch(cluster).controller()}
+    assert [each.controller_id for each in told] == list(cluster.brokers)
+    decides = {
+        ask(broker, DESCRIBE_CLUSTER, endpoint_type=2).controller_id for broker in cluster.brokers.values()
+    }
+    assert decides == {watch(cluster).controller()}
     ports = {(node_id, broker.port) for node_id, broker in cluster.brokers.items()}
     assert all({(int(each.broker_id), each.port) for each in one.brokers} == ports for one in told)
     led = [metadata(broker, "led") for broker in cluster.brokers.values()]
