@@ -81,6 +81,27 @@ def test_every_codec_and_acks_arrives(tidelog: Tidelog, topic: str, codec: str, 
     assert shown.out.encode() == lines
 
 
+def test_a_copy_may_have_fewer_partitions(tidelog: Tidelog, topic: str) -> None:
+    wide, narrow = f"{topic}-wide", f"{topic}-narrow"
+    for name, count in ((wide, 6), (narrow, 2)):
+        assert tidelog("topic", "create", name, "--partitions", str(count)).exit_code == 0
+    keyed = "".join(f"k{number % 20}:{number}\n" for number in range(100))
+    tidelog("produce", wide, "--key-delimiter", ":", stdin=keyed.encode())
+    shown = tidelog("consume", wide, "-e", "--format", "json")
+    copied = tidelog("produce", narrow, "--format", "json", stdin=shown.out.encode())
+    assert copied.exit_code == 0
+    assert "records of higher partitions go by key" in copied.error
+    before, after = [json.loads(line) for line in shown.lines], read(tidelog, narrow)
+    assert len(after) == 100
+    for key in {record["key"] for record in before}:
+        placed = [(record["partition"], record["value"]) for record in after if record["key"] == key]
+        was = [(record["partition"], record["value"]) for record in before if record["key"] == key]
+        assert [value for _, value in placed] == [value for _, value in was], "the order of a key is kept"
+        assert len({partition for partition, _ in placed}) == 1
+        if was[0][0] < 2:
+            assert placed == was, "a partition that both have is kept"
+
+
 def test_a_bad_json_line_is_named_and_those_before_it_are_sent(tidelog: Tidelog, topic: str) -> None:
     ended = tidelog("produce", topic, "--format", "json", stdin=b'{"value": "a"}\n{"value": 1}\n')
     assert ended.exit_code == 2

@@ -21,6 +21,7 @@ from tidelog.cli.jsonlines import Headers, OutgoingRecord, record_of
 from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, RecordFormat, TopicName
 
 DELIVERY_TIMEOUT_MS = 60_000
+BY_KEY = -1  # the partition is the partitioner's choice
 TOPIC_WAIT_S = 5.0  # for a topic that the broker makes on first use
 
 
@@ -44,7 +45,7 @@ def produce(
     key_delimiter: Annotated[
         str | None, typer.Option(help="Text before it is the key, text after it the value.")
     ] = None,
-    partition: Annotated[int, typer.Option(help="Send all to this partition; -1: by key.")] = -1,
+    partition: Annotated[int, typer.Option(help="Send all to this partition; -1: by key.")] = BY_KEY,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header for every record.")
     ] = None,
@@ -72,9 +73,9 @@ def produce(
     }
     with _open_input(file) as lines:
         delivery = Delivery(Producer(settings), topic)
-        delivery.await_topic(bootstrap_server, partition)
+        partition_count = delivery.await_topic(bootstrap_server, partition)
         if format is RecordFormat.JSON:
-            records = _json_records(lines, partition, headers)
+            records = _json_records(lines, partition, headers, Partitions(topic, partition_count))
         else:
             records = _text_records(lines, key_delimiter, null, partition, headers)
         delivery.send_all(records)
@@ -90,8 +91,9 @@ class Delivery:
         self._failed_count = 0
         self._first_error: KafkaError | None = None
 
-    def await_topic(self, bootstrap_server: str, partition: int) -> None:
-        """Asking for the topic creates it where the broker allows that; say so at once where it does not."""
+    def await_topic(self, bootstrap_server: str, partition: int) -> int:
+        """The number of its partitions. Asking for the topic creates it where the broker allows that; say so
+        at once where it does not."""
         deadline = time.monotonic() + TOPIC_WAIT_S
         while True:
             try:
@@ -109,6 +111,7 @@ class Delivery:
             raise BadWord(
                 f"--partition {partition}: topic {self._topic!r} has {len(found.partitions)} partitions"
             )
+        return len(found.partitions)
 
     def send_all(self, records: Iterator[OutgoingRecord]) -> None:
         """Send until the input ends, the person ends it, or a line is wrong; then wait for the answers."""
@@ -155,6 +158,27 @@ class Delivery:
         self._first_error = self._first_error or error
 
 
+class Partitions:
+    """Where records go that say where they were: there if the topic has it, else by key."""
+
+    def __init__(self, topic: str, count: int) -> None:
+        self._topic = topic
+        self._count = count
+        self._is_told = False
+
+    def place(self, partition: int) -> int:
+        if partition < self._count:
+            return partition
+        if not self._is_told:
+            self._is_told = True
+            print(
+                f"tidelog: topic {self._topic!r} has no partition {partition}, its last one is "
+                f"{self._count - 1}; records of higher partitions go by key",
+                file=sys.stderr,
+            )
+        return BY_KEY
+
+
 def _open_input(file: str) -> BinaryIO:
     if file == "-":
         return sys.stdin.buffer
@@ -184,14 +208,15 @@ def _text_records(
         yield OutgoingRecord(key, value, headers, partition)
 
 
-def _json_records(lines: BinaryIO, partition: int, headers: Headers) -> Iterator[OutgoingRecord]:
+def _json_records(
+    lines: BinaryIO, partition: int, headers: Headers, partitions: Partitions
+) -> Iterator[OutgoingRecord]:
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         record = record_of(line, f"line {number}")
         record.headers.extend(headers)
-        if partition >= 0:
-            record.partition = partition
+        record.partition = partition if partition >= 0 else partitions.place(record.partition)
         yield record
 
 
