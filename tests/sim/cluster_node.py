@@ -258,15 +258,15 @@ class ClusterNode:
             self.world.clock.count("directory failures that end a broker")
             self.world.on_failed(self)
             return
-        if broker.coordinators.has_work:
+        if broker.has_work:
             self.plan(0, self._work)
         deadline_ms = broker.waiting.first_deadline_ms if broker.is_serving else None
         if deadline_ms is not None and self.started_ms + deadline_ms < self._tick_ms:
             self._plan_tick(max(self.started_ms + deadline_ms, self.world.clock.now_ms + 1))
 
     def _work(self) -> None:
-        if self.broker is not None and self.broker.coordinators.has_work:
-            self.broker.coordinators.work()
+        if self.broker is not None and self.broker.has_work:
+            self.broker.work()
 
     def _run(self, effect: Effect) -> None:
         now_ms = self.world.clock.now_ms

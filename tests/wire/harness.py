@@ -89,9 +89,9 @@ class Harness:
     def settle(self) -> None:
         broker = self.broker
         broker.waiting.wake()
-        while broker.effects or broker.flushes or broker.coordinators.has_work:
-            if broker.coordinators.has_work:
-                broker.coordinators.work()
+        while broker.effects or broker.flushes or broker.has_work:
+            if broker.has_work:
+                broker.work()
             effects, broker.effects = broker.effects, []
             flushes, broker.flushes = broker.flushes, []
             for effect in effects:

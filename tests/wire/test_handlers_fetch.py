@@ -328,3 +328,17 @@ def test_no_file_is_pinned_by_an_answer_when_too_many_are(harness: Harness, valu
     size = len(batches[0])
     assert len(first.records) == min(5 * size, max(COPIED_SIZE_MAX, size))
     assert len(second.records or b"") == (0 if size > COPIED_SIZE_MAX else len(first.records))
+
+
+def test_a_follower_copies_a_large_batch_when_too_many_files_are_pinned(harness: Harness) -> None:
+    harness.create_topic("t", max_message_bytes="1000000")
+    batch = batch_of(1, b"x" * 400_000)
+    produce(harness, 9, "t", bytearray(batch))
+    partition = harness.partition("t")
+    assert partition.facts is not None
+    partition.become_follower(replace(partition.facts, leader=7))
+    file = partition.log.active.file
+    assert isinstance(file, DiskFile)
+    file._directory.descriptors.count_max = 0
+    fetched = fetch(harness, 12, "t", 0)
+    assert (fetched.error_code, len(fetched.records or b"")) == (0, len(batch))

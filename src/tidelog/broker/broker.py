@@ -22,9 +22,11 @@ from tidelog.base.setting import InvalidSetting
 from tidelog.broker.checkpoints import Checkpoints
 from tidelog.broker.control import Control
 from tidelog.broker.coordinators import Coordinators
+from tidelog.broker.damaged import Damaged
 from tidelog.broker.following import Following, notice_of
 from tidelog.broker.forwarding import Forwarding
 from tidelog.broker.interval import Interval
+from tidelog.broker.lookups import Lookups
 from tidelog.broker.offline import Offline
 from tidelog.broker.partitions import Checkpoint, Partitions, RunJobs, run_in_turn
 from tidelog.broker.peers import REPLICATE, PeerClose, PeerSend
@@ -98,6 +100,8 @@ class Broker:
         self.checkpoints = Checkpoints(self.partitions.directories)
         self.relocation = Relocation(self)
         self.offline = Offline(self)
+        self.damaged = Damaged(self)
+        self.lookups = Lookups(self)
         self.coordinators = Coordinators(self)
         self.topics = Topics(self)
         self.replicas = Replicas(self)
@@ -352,6 +356,19 @@ class Broker:
     def has_failed(self) -> bool:
         """No log directory is left to serve from."""
         return self.partitions.has_failed
+
+    # What takes long, in pieces.
+
+    @property
+    def has_work(self) -> bool:
+        return self.coordinators.has_work or self.lookups.has_work
+
+    def work(self) -> None:
+        """One piece, between the turns of clients."""
+        if self.lookups.has_work:
+            self.lookups.work()
+        if self.coordinators.has_work:
+            self.coordinators.work()
 
     # Time.
 

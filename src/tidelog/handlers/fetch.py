@@ -14,7 +14,7 @@ flexible and tells divergence; 13 names topics by id; 15 moves the replica id; 1
 from __future__ import annotations
 
 from tidelog.base.files import FileSlice
-from tidelog.base.limits import COPIED_SIZE_MAX, FETCH_WAIT_MS_MAX
+from tidelog.base.limits import COPIED_SIZE_MAX, FETCH_WAIT_MS_MAX, LOOKUP_WAIT_MS
 from tidelog.base.replication_rows import RACK_SELECTOR
 from tidelog.broker.broker import Broker
 from tidelog.broker.sessions import FetchSession, SessionPartition, TopicKey
@@ -24,8 +24,9 @@ from tidelog.handlers.names import facts_of, missing_error
 from tidelog.handlers.replica_fetch import handle_replica_fetch
 from tidelog.handlers.request import Request, Result
 from tidelog.log.epochs import UNDEFINED_EPOCH
+from tidelog.log.segment import Unready
 from tidelog.protocol.connection import Answer
-from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.errors import CorruptBatch, ErrorCode
 from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, decode_fetch, encode_fetch
 from tidelog.replication.partition import READ_COMMITTED, Partition, PartitionRead
 
@@ -58,7 +59,7 @@ def handle_fetch(broker: Broker, request: Request) -> Result:
         session.update(fetch)
     reading = Reading(broker, request, fetch, session)
     reading.read()
-    wait_ms = min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX)
+    wait_ms = max(min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX), reading.lookup_ms)
     if reading.is_enough(fetch.min_bytes) or wait_ms <= 0:
         return reading.encode()
     return ParkedFetch(broker.uptime_ms + wait_ms, reading, fetch.min_bytes)
@@ -84,6 +85,7 @@ class Reading:
         "_fetch",
         "_found",
         "_has_error",
+        "_is_awaiting",
         "_is_cut",
         "_is_full",
         "_listener",
@@ -108,6 +110,7 @@ class Reading:
         self._found: list[tuple[TopicKey, FetchedPartition]] = []
         self._size = 0
         self._has_error = False
+        self._is_awaiting = False
         self._is_cut = False
 
     def _find_wanted(self) -> Wanted:
@@ -152,22 +155,24 @@ class Reading:
             fetched = FetchedPartition(asked.index, missing_error(image, topic, asked.index), aborted=[])
             hint_leader(fetched, facts_of(image, topic, asked.index), self._version >= HINTS_VERSION)
             return fetched
-        size = max(min(asked.max_bytes, left), 0)
         try:
             if self._fetch.rack_id and (nearer := self._nearer(asked, partition)) is not None:
                 return nearer
-            read = partition.read(
-                asked.fetch_offset,
-                size,
-                self._fetch.isolation_level,
-                asked.current_leader_epoch,
-                self._size == 0,
-                self._version >= RACKS_VERSION,
-            )
+            return self._fetch_one(asked, partition, max(min(asked.max_bytes, left), 0))
         except OSError as failure:
             partition.failed_read_count += 1
             self._broker.fail_directory(partition.directory, failure)
             return FetchedPartition(asked.index, _STORAGE)
+        except CorruptBatch as problem:
+            partition.failed_read_count += 1
+            return FetchedPartition(asked.index, self._broker.damaged.note(partition, problem))
+        except Unready as lookup:
+            return self._await(asked, partition, lookup)
+
+    def _fetch_one(self, asked: FetchPartition, partition: Partition, size: int) -> FetchedPartition:
+        isolation, epoch = self._fetch.isolation_level, asked.current_leader_epoch
+        is_first, may_follow = self._size == 0, self._version >= RACKS_VERSION
+        read = partition.read(asked.fetch_offset, size, isolation, epoch, is_first, may_follow)
         if read.error_code:
             if read.error_code == _OUT_OF_RANGE and self._may_be_replaced(asked, partition):
                 return FetchedPartition(asked.index, _NOT_LEADER)
@@ -176,7 +181,13 @@ class Reading:
             return fetched
         if asked.last_fetched_epoch >= 0 and (diverged := _divergence(partition, asked, read)) is not None:
             return diverged
-        fetched = FetchedPartition(
+        records: FileSlice | bytes | None = read.records
+        is_cut = read.is_cut
+        if read.records is not None and read.records.file.is_scarce:
+            is_cut = is_cut or read.records.size > COPIED_SIZE_MAX
+            records = self._copy(partition, asked, read.records)
+        self._is_cut = self._is_cut or is_cut
+        return FetchedPartition(
             asked.index,
             0,
             read.high_watermark,
@@ -184,12 +195,17 @@ class Reading:
             read.log_start_offset,
             read.aborted,
             -1,
-            read.records,
+            records,
         )
-        self._is_cut = self._is_cut or read.is_cut
-        if read.records is not None and read.records.file.is_scarce:
-            return self._copy(partition, asked, fetched, read.records)
-        return fetched
+
+    def _await(self, asked: FetchPartition, partition: Partition, lookup: Unready) -> FetchedPartition:
+        """It takes longer to find than a request may: nothing for now. Who waits is woken when it is done."""
+        self._broker.lookups.go_on(partition, lookup.work)
+        self._is_awaiting = True
+        high_watermark, stable = partition.high_watermark, partition.last_stable_offset
+        aborted: list[tuple[int, int]] | None = [] if self._fetch.isolation_level == READ_COMMITTED else None
+        start_offset = partition.log.start_offset
+        return FetchedPartition(asked.index, 0, high_watermark, stable, start_offset, aborted)
 
     def _may_be_replaced(self, asked: FetchPartition, partition: Partition) -> bool:
         """Somebody asks for what is beyond the end, and not all who are in sync follow this broker. They may
@@ -227,31 +243,27 @@ class Reading:
             preferred,
         )
 
-    def _copy(
-        self, partition: Partition, asked: FetchPartition, fetched: FetchedPartition, records: FileSlice
-    ) -> FetchedPartition:
+    def _copy(self, partition: Partition, asked: FetchPartition, records: FileSlice) -> bytes | None:
         """Too many files are pinned by answers that nobody takes: give the bytes, and let the file go. If
         they are many, fewer of them; a batch that is larger goes alone."""
         fewer: FileSlice | None = records
-        fetched.records = None
+        if records.size > COPIED_SIZE_MAX:
+            records.release()
+            isolation, epoch = self._fetch.isolation_level, asked.current_leader_epoch
+            is_first, may_follow = self._size == 0, self._version >= RACKS_VERSION
+            read = partition.read(asked.fetch_offset, COPIED_SIZE_MAX, isolation, epoch, is_first, may_follow)
+            fewer = read.records
+        if fewer is None:
+            return None
         try:
-            if records.size > COPIED_SIZE_MAX:
-                records.release()
-                self._is_cut, fewer = True, None
-                isolation, epoch = self._fetch.isolation_level, asked.current_leader_epoch
-                is_first = self._size == 0
-                fewer = partition.read(
-                    asked.fetch_offset, COPIED_SIZE_MAX, isolation, epoch, is_first
-                ).records
-            if fewer is not None:
-                fetched.records = fewer.read()
-        except OSError as failure:
-            partition.failed_read_count += 1
-            self._broker.fail_directory(partition.directory, failure)
-            fetched = FetchedPartition(asked.index, _STORAGE)
-        if fewer is not None:
+            return fewer.read()
+        finally:
             fewer.release()
-        return fetched
+
+    @property
+    def lookup_ms(self) -> int:
+        """How long to wait at least for what is being looked up."""
+        return LOOKUP_WAIT_MS if self._is_awaiting else 0
 
     def is_enough(self, min_bytes: int) -> bool:
         """Whether to answer now: enough bytes, an error to tell, or nothing that waiting would bring."""
@@ -295,6 +307,7 @@ class Reading:
         self._found = []
         self._size = 0
         self._has_error = False
+        self._is_awaiting = False
         self._is_cut = False
 
 

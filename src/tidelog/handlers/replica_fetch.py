@@ -21,8 +21,9 @@ from tidelog.broker.sessions import FollowerSession, SessionPartition, TopicKey
 from tidelog.broker.waiting import Parked
 from tidelog.handlers.names import missing_error
 from tidelog.handlers.request import Request, Result
+from tidelog.log.segment import Unready
 from tidelog.protocol.connection import Answer
-from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.errors import CorruptBatch, ErrorCode
 from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, encode_fetch
 from tidelog.replication.partition import Partition
 from tidelog.replication.throttle import LEADER_RATE, LEADER_REPLICAS, NO_LIMIT, is_throttled
@@ -177,6 +178,12 @@ class ReplicaReading:
         except OSError as failure:
             self._broker.fail_directory(partition.directory, failure)
             return FetchedPartition(asked.index, _STORAGE)
+        except CorruptBatch as problem:
+            return FetchedPartition(asked.index, self._broker.damaged.note(partition, problem))
+        except Unready as lookup:
+            self._broker.lookups.go_on(partition, lookup.work)
+            start_offset = partition.log.start_offset
+            return FetchedPartition(asked.index, 0, partition.high_watermark, -1, start_offset)
         self._is_news = self._is_news or read.is_cut
         return FetchedPartition(
             asked.index,

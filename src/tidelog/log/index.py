@@ -4,7 +4,8 @@ Entries are kept in memory until there are some hundred of them, then written in
 lose them and recovery rebuilds them from the log. Look-ups are a binary search over the file and what
 is still in memory.
 
-**Invariant:** keys grow strictly; an index that says otherwise is thrown away and rebuilt.
+**Invariant:** keys grow strictly; an index that says otherwise is thrown away and rebuilt. One whose file is
+shorter than it was raises `struct.error`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from struct import Struct
 
-from tidelog.base.files import Directory, File
+from tidelog.base.files import Buffer, Directory, File
 from tidelog.base.limits import INDEX_TAIL_ENTRIES_MAX
 from tidelog.protocol.batch import NO_TIMESTAMP
 
@@ -75,18 +76,25 @@ class SparseIndex:
 
     def floor(self, key: int) -> tuple[int, int] | None:
         """The last entry whose key is not above `key`."""
-        place = self.place_after(key) - 1
-        return self.at(place) if place >= 0 else None
+        self.open()
+        if self._tail and self._tail[0][0] <= key:
+            return self._tail[bisect_right(self._tail, key, key=_first) - 1]
+        place, first, block = self._search_file(key)
+        if place == first:  # before all entries, or the keys do not grow
+            return self.at(place - 1) if place else None
+        key, value = self.entry.unpack_from(block, (place - 1 - first) * self.entry.size)
+        return key, value
 
     def place_after(self, key: int) -> int:
         """How many entries have a key that is not above `key`."""
         self.open()
         if self._tail and self._tail[0][0] <= key:
             return self._written_count + bisect_right(self._tail, key, key=_first)
-        return self._search_file(key)
+        return self._search_file(key)[0]
 
-    def _search_file(self, key: int) -> int:
-        """One search in memory for the block, one read of the block, one search inside it."""
+    def _search_file(self, key: int) -> tuple[int, int, bytes]:
+        """One search in memory for the block, one read of the block, one search inside it: how many entries
+        have a key that is not above `key`, the place of the block's first, and the block."""
         if self._summary is None:
             self._summary = [self.at(place)[0] for place in range(0, self._written_count, _BLOCK_ENTRIES)]
         first = max(bisect_right(self._summary, key) - 1, 0) * _BLOCK_ENTRIES
@@ -99,7 +107,7 @@ class SparseIndex:
                 low = middle + 1
             else:
                 high = middle
-        return low
+        return low, first, block
 
     def is_whole(self) -> bool:
         return self.open().size % self.entry.size == 0
@@ -109,6 +117,21 @@ class SparseIndex:
         self._summary = None
         self.open().truncate(0)
         self._written_count = 0
+
+    def replace(self, entries: Buffer) -> None:
+        """Have these packed entries and no others."""
+        self.reset()
+        self._written_count = len(entries) // self.entry.size
+        if entries:
+            self.open().append(entries)
+
+    def packed_from(self, place: int) -> bytes:
+        """The entries from `place` on, as a file has them."""
+        size, file = self.entry.size, self.open()
+        written = file.read(place * size, max(self._written_count - place, 0) * size)
+        return written + b"".join(
+            [self.entry.pack(*each) for each in self._tail[max(place - self._written_count, 0) :]]
+        )
 
     def files(self) -> list[File]:
         return [self._file] if self._file is not None else []
@@ -134,6 +157,14 @@ class OffsetIndex(SparseIndex):
         if last is None:
             return self.is_whole() and segment_size <= 2 * interval
         return self.is_whole() and last[0] >= 0 and 0 < last[1] < segment_size
+
+    def place_behind(self, position: int) -> int:
+        """How many entries do not point behind `position`."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self.at(middle)[1] <= position else (low, middle)
+        return low
 
 
 class TimeIndex(SparseIndex):

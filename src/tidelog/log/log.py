@@ -18,6 +18,7 @@ from tidelog.log.admission import admit
 from tidelog.log.checkpoint import LEADER_EPOCHS
 from tidelog.log.epochs import LeaderEpochs
 from tidelog.log.producers import EndedTransaction, Producers
+from tidelog.log.scan import Damage, Place
 from tidelog.log.segment import (
     DELETED_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -215,7 +216,9 @@ class Log:
     ) -> FileSlice | None:
         """Batches from the one that holds `offset`, ending below `bound_offset`; None if there are none.
 
-        At least the first batch is whole if `at_least_one` (KIP-74); the last one may be cut.
+        At least the first batch is whole if `at_least_one` (KIP-74); the last one may be cut. Damage if what
+        must be there cannot be read: it is never passed over (R17). Unready if finding it takes longer than a
+        request may.
         """
         reads_to_end = bound_offset >= self.end_offset
         if reads_to_end and (tail := self._read_tail(offset, max_bytes)) is not None:
@@ -225,9 +228,11 @@ class Log:
             segment = self.segments[place]
             found = segment.locate(offset)
             if found is not None:
+                if found.base_offset > offset:
+                    self._check_offset(place, found)
                 if found.base_offset >= bound_offset or (found.size > max_bytes and not at_least_one):
                     return None
-                size = self._position_of(place, bound_offset) - found.position
+                size = self._position_of(place, bound_offset, found.position) - found.position
                 wanted = max(max_bytes, found.size)
                 if reads_to_end and size <= wanted:
                     self._note_end()
@@ -253,13 +258,28 @@ class Log:
             segment = self.segments[-1]
             self._ends = [(self.end_offset, segment.size, segment), *self._ends[:1]]
 
-    def _position_of(self, place: int, bound_offset: int) -> int:
-        """Where readable bytes of that segment end if records from `bound_offset` on must not be seen."""
+    def _end_of(self, place: int) -> int:
+        """The offset that no record of that segment reaches."""
+        return self.bases[place + 1] if place + 1 < len(self.bases) else self.end_offset
+
+    def _check_offset(self, place: int, found: Place) -> None:
+        """No checksum covers a base offset: one that the segment cannot have is none."""
+        if found.base_offset >= self._end_of(place):
+            name, problem = self.segments[place].file.name, f"a batch with offset {found.base_offset}"
+            raise Damage(name, found.position, problem)
+
+    def _position_of(self, place: int, bound_offset: int, start: int) -> int:
+        """Where readable bytes of that segment, from `start` on, end if records from `bound_offset` on must
+        not be seen: no later than where it is damaged."""
         segment = self.segments[place]
-        end_offset = self.bases[place + 1] if place + 1 < len(self.bases) else self.end_offset
-        if bound_offset >= end_offset:
+        if bound_offset >= self._end_of(place):
             return segment.size
-        found = segment.locate(bound_offset)
+        try:
+            found = segment.locate(bound_offset)
+        except Damage as damage:
+            if damage.position <= start:
+                raise
+            return damage.position
         return found.position if found is not None else segment.size
 
     def end_of(self, records: FileSlice) -> int:

@@ -144,10 +144,8 @@ def _find_cut(log: Log, offset: int) -> tuple[int, int, int]:
 
 
 def _last_below(segment: Segment, offset: int) -> BatchAt | None:
-    segment.locate(offset - 1)  # an index that points where no batch is, is made anew by this
-    entry = segment.offset_index.floor(offset - 1 - segment.base_offset)
     last = None
-    for batch in walk_headers(segment.file, entry[1] if entry else 0, segment.size):
+    for batch in walk_headers(segment.file, segment.position_below(offset), segment.size):
         if batch.header.last_offset >= offset:
             break
         last = batch

@@ -1,6 +1,7 @@
 """Walking a segment file: header by header, or whole batch by whole batch with the checksum.
 
-**Invariant:** reads bounded pieces and never past the end it was given.
+**Invariant:** reads bounded pieces and never past the end it was given. A walk never passes over a batch that
+is damaged: what lies behind it cannot be told from its bytes.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidelog.base.files import File
-from tidelog.base.limits import BATCH_HEADER_SIZE, RELATIVE_OFFSET_MAX, SCAN_CHUNK_SIZE
+from tidelog.base.limits import BATCH_HEADER_SIZE, LOOKUP_CHUNKS_MAX, RELATIVE_OFFSET_MAX, SCAN_CHUNK_SIZE
 from tidelog.protocol.batch import (
     LENGTH_MIN,
     LENGTH_OVERHEAD,
+    MAGIC,
     OFFSET_AND_LENGTH,
     BatchHeader,
     check_whole,
@@ -23,7 +25,25 @@ from tidelog.protocol.errors import CorruptBatch
 
 _HEADERS_CHUNK_SIZE = 8 * 1024
 _PLACES_CHUNK_SIZE = 4 * 1024
-_unpack_place = Struct(">qi11xi").unpack_from
+_unpack_place = Struct(">qi4xb6xi").unpack_from
+
+
+class Damage(CorruptBatch):
+    """Stored bytes are not the batch that must be there: in which file, where, and why."""
+
+    def __init__(self, file: str, position: int, problem: str) -> None:
+        super().__init__(f"{file} is damaged at {position}: {problem}")
+        self.file = file
+        self.position = position
+
+
+class Misindexed(Exception):
+    """An index led to no batch, to another one, or to one that is far from the one looked for: a walk from
+    there ended at `position`."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
 
 
 class BatchAt(NamedTuple):
@@ -32,7 +52,7 @@ class BatchAt(NamedTuple):
 
 
 def walk_headers(file: File, position: int, end: int) -> Iterator[BatchAt]:
-    """The batches from `position` on, by header alone; ends at the first that is not whole."""
+    """The batches from `position` on, by header alone; ends at the first that is not whole, or is none."""
     chunk = b""
     chunk_position = position
     while position + BATCH_HEADER_SIZE <= end:
@@ -43,7 +63,7 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[BatchAt]:
             if len(chunk) < BATCH_HEADER_SIZE:
                 return
         header = read_header(chunk, inside)
-        if header.length < LENGTH_MIN or position + header.size > end:
+        if header.magic != MAGIC or header.length < LENGTH_MIN or position + header.size > end:
             return
         yield BatchAt(position, header)
         position += header.size
@@ -57,32 +77,51 @@ class Place(NamedTuple):
     size: int
 
 
-def find_batch(file: File, position: int, end: int, offset: int, expected: int = -1) -> Place | None:
-    """The first batch from `position` on whose last offset is not below `offset`.
+NO_ENTRY = -1
+NO_OFFSET = -2  # what an entry that cannot be says: no batch ends with it
 
-    On the way of every fetch, so it reads three fields of each header and no more. `expected` is the last
-    offset that the batch at `position` must have, if that is known; LookupError if it has another.
+
+def find_batch(file: File, position: int, end: int, offset: int, expected: int = NO_ENTRY) -> Place | None:
+    """The first batch from `position` on whose last offset is not below `offset`; None if the batches end,
+    where the file does, before there is one.
+
+    On the way of every fetch, so it reads four fields of each header and no more. `expected` is the last
+    offset that an index gives the batch at `position`. Misindexed if that batch has another one, or if the
+    walk is longer than the loop has time for; Damage if it meets bytes that are no batch.
     """
-    while 0 <= position <= end - BATCH_HEADER_SIZE:
+    for _ in range(LOOKUP_CHUNKS_MAX):
+        if not 0 <= position <= end - BATCH_HEADER_SIZE:
+            break
         chunk = file.read(position, min(_PLACES_CHUNK_SIZE, end - position))
         inside, last_inside = 0, len(chunk) - BATCH_HEADER_SIZE
         while inside <= last_inside:
-            base_offset, length, last_delta = _unpack_place(chunk, inside)
-            if expected >= 0 and (base_offset + last_delta != expected or chunk[inside + 16] != 2):
-                raise LookupError(f"no batch that ends with {expected} at {position}")
-            expected = -1
+            base_offset, length, magic, last_delta = _unpack_place(chunk, inside)
+            if expected != NO_ENTRY:
+                if base_offset + last_delta != expected:
+                    raise Misindexed(position)
+                expected = NO_ENTRY
             size = length + LENGTH_OVERHEAD
-            if length < LENGTH_MIN or position + inside + size > end:
-                return None
+            if magic != MAGIC or length < LENGTH_MIN or position + inside + size > end:
+                raise Damage(file.name, position + inside, _problem(magic, size, end - position - inside))
             if base_offset + last_delta >= offset:
                 return Place(position + inside, base_offset, size)
             inside += size
         if inside == 0:
-            break
+            raise Damage(file.name, position, f"the file ends before {end}")
         position += inside
-    if expected >= 0:
-        raise LookupError(f"no batch at {position}")
+    else:
+        raise Misindexed(position)
+    if expected != NO_ENTRY:
+        raise Misindexed(position)
+    if position != end:
+        raise Damage(file.name, position, f"{end - position} bytes are left over")
     return None
+
+
+def _problem(magic: int, size: int, left: int) -> str:
+    if magic != MAGIC:
+        return f"magic {magic} is not {MAGIC}"
+    return f"a batch of {size} bytes where {left} are left"
 
 
 class Scan:

@@ -3,19 +3,22 @@
 A batch is appended with one write; an index entry follows each `index.interval.bytes` of log. Look-ups
 go through the index to within that distance and then walk batch headers.
 
-**Invariant:** positions handed out lie on batch boundaries.
+**Invariant:** positions handed out lie on batch boundaries. No look-up walks further than the loop has time
+for.
 """
 
 from __future__ import annotations
 
 from errno import EIO
+from struct import error as StructError  # noqa: N812
 from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import Buffer, Directory, File
 from tidelog.base.limits import BATCH_HEADER_SIZE, RELATIVE_OFFSET_MAX
 from tidelog.log.index import OffsetIndex, TimeIndex
-from tidelog.log.scan import BatchAt, Place, find_batch, walk_headers
+from tidelog.log.rebuild import IndexRebuild
+from tidelog.log.scan import NO_OFFSET, BatchAt, Damage, Misindexed, Place, find_batch, walk_headers
 from tidelog.protocol.batch import NO_TIMESTAMP
 
 LOG_SUFFIX = ".log"
@@ -24,6 +27,7 @@ TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 SNAPSHOT_SUFFIX = ".snapshot"
 DELETED_SUFFIX = ".deleted"
+_ENTRIES_TRIED = 64  # of an index, before the beginning of the segment is taken
 SEGMENT_SUFFIXES = (
     LOG_SUFFIX,
     INDEX_SUFFIX,
@@ -31,7 +35,6 @@ SEGMENT_SUFFIXES = (
     TRANSACTION_INDEX_SUFFIX,
     SNAPSHOT_SUFFIX,
 )
-_REBUILT_INTERVAL = 4_096
 
 
 def file_name(base_offset: int, suffix: str) -> str:
@@ -43,17 +46,28 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
+class Unready(Exception):
+    """A look-up has to wait for work that is longer than the loop has time for in one go."""
+
+    def __init__(self, work: IndexRebuild) -> None:
+        super().__init__("an index is being rebuilt")
+        self.work = work
+
+
 class Segment:
     __slots__ = (
         "_bytes_since_entry",
+        "_damage",
         "_directory",
         "_file",
         "_first_timestamp",
         "_largest",
+        "_rebuilt_end",
         "base_offset",
         "created_ms",
         "is_index_full",
         "offset_index",
+        "rebuild",
         "size",
         "time_index",
     )
@@ -70,6 +84,9 @@ class Segment:
         self._bytes_since_entry = 0
         self._first_timestamp: int | None = None
         self._largest: TimestampOffset | None = None
+        self.rebuild: IndexRebuild | None = None  # of the offset index, under way
+        self._rebuilt_end = 0  # the position as far as the last one has come
+        self._damage: Damage | None = None  # that it met there
 
     @property
     def file(self) -> File:
@@ -145,26 +162,65 @@ class Segment:
         return self._first_timestamp
 
     def locate(self, offset: int) -> Place | None:
-        """The first batch whose last offset is not below `offset`."""
-        entry = self.offset_index.floor(offset - self.base_offset)
+        """The first batch whose last offset is not below `offset`; None if all end below it. Unready while
+        the index that it takes is being rebuilt, Damage where no batch can be read."""
         file = self._file or self.file
-        if entry is not None:
-            try:
-                return find_batch(file, entry[1], self.size, offset, self.base_offset + entry[0])
-            except LookupError:
-                self._rebuild_offset_index()
-                return self.locate(offset)
-        return find_batch(file, 0, self.size, offset)
+        try:
+            entry = self.offset_index.floor(offset - self.base_offset)
+            if entry is None:
+                return find_batch(file, 0, self.size, offset)
+            expected = self.base_offset + entry[0] if entry[0] >= 0 else NO_OFFSET
+            return find_batch(file, entry[1], self.size, offset, expected)
+        except Misindexed as lead:
+            self._doubt(lead.position)
+        except StructError:
+            self._forget_rebuilt()
+            self.offset_index.reset()
+            self._doubt(0)
+        return self.locate(offset)
 
-    def _rebuild_offset_index(self) -> None:
-        """It points where no batch is: make it anew from the headers, once, instead of walking each time."""
-        self.offset_index.reset()
-        since = 0
-        for batch in walk_headers(self.file, 0, self.size):
-            if since > _REBUILT_INTERVAL:
-                self.offset_index.append(batch.header.last_offset - self.base_offset, batch.position)
-                since = 0
-            since += batch.header.size
+    def _doubt(self, position: int) -> None:
+        """The index is no help as far as there. A small segment's is rebuilt at once, a larger one's in
+        pieces; if it has been, the index is right and the log is not."""
+        if self._damage is not None:
+            raise self._damage
+        if max(position, 0) < self._rebuilt_end:
+            raise Damage(file_name(self.base_offset, LOG_SUFFIX), position, "not the batch that was there")
+        if self.rebuild is None:
+            self.rebuild = self._begin_rebuild()
+        rebuild = self.rebuild
+        if not rebuild.step():
+            raise Unready(rebuild)
+
+    def _begin_rebuild(self) -> IndexRebuild:
+        """From where the last one has come to: its entries are right."""
+        index, end = self.offset_index, self._rebuilt_end
+        count = index.place_behind(end - 1) if end else 0
+        kept = index.packed_from(0)[: count * index.entry.size]
+        return IndexRebuild(self, end, kept, index.at(count - 1)[0] if count else -1)
+
+    def use_index(self, entries: bytearray, last_key: int, end: int, damage: Damage | None) -> None:
+        """The index as far as a walk has come, and what the old one has to say of what lies behind."""
+        index = self.offset_index
+        kept = b""
+        if damage is not None:
+            place, count = index.place_behind(end), index.count
+            while place < count and index.at(place)[0] <= last_key:
+                place += 1
+            kept = index.packed_from(place)
+        index.replace(entries + kept)
+        self.rebuild, self._rebuilt_end, self._damage = None, end, damage
+
+    def position_below(self, offset: int) -> int:
+        """Where a batch begins that ends below `offset`, as near to it as the index can tell, or 0."""
+        index = self.offset_index
+        count = index.place_after(offset - 1 - self.base_offset)
+        for place in range(count - 1, max(count - 1 - _ENTRIES_TRIED, -1), -1):
+            key, position = index.at(place)
+            batch = next(walk_headers(self.file, position, self.size), None) if position >= 0 else None
+            if batch is not None and batch.header.last_offset == self.base_offset + key:
+                return position
+        return 0
 
     def locate_timestamp(self, timestamp: int, start_offset: int) -> BatchAt | None:
         """The first batch from `start_offset` on with a timestamp that is not below `timestamp`."""
@@ -199,10 +255,12 @@ class Segment:
 
     def truncate(self, size: int) -> None:
         """Cut the log file; the indexes are the caller's to rebuild."""
+        self._forget_rebuilt()
         self.file.truncate(size)
         self.size = size
 
     def reset_indexes(self) -> None:
+        self._forget_rebuilt()
         self.offset_index.reset()
         self.time_index.reset()
         self.is_index_full = False
@@ -220,7 +278,11 @@ class Segment:
         self.time_index.abandon()
         self.close()
 
+    def _forget_rebuilt(self) -> None:
+        self.rebuild, self._rebuilt_end, self._damage = None, 0, None
+
     def close(self) -> None:
+        self._forget_rebuilt()
         self.offset_index.close()
         self.time_index.close()
         if self._file is not None:

@@ -17,6 +17,7 @@ from tidelog.base.files import Buffer
 from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.protocol.errors import CorruptBatch
 
+MAGIC = 2
 OFFSET_MAX = 2**63 - 1
 HEADER = Struct(">qiibIhiqqqhii")
 assert HEADER.size == BATCH_HEADER_SIZE
@@ -112,8 +113,8 @@ def check_whole(view: memoryview, start: int, end: int) -> BatchHeader:
     header = read_header(view, start)
     if header.length + LENGTH_OVERHEAD != end - start:
         raise CorruptBatch(f"batch length {header.length} does not match its {end - start} bytes")
-    if header.magic != 2:
-        raise CorruptBatch(f"magic {header.magic} is not 2")
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"magic {header.magic} is not {MAGIC}")
     if crc32c(view[start + ATTRIBUTES_POSITION : end]) != header.crc:
         raise CorruptBatch("checksum does not match")
     if header.last_offset_delta < 0 or not 0 <= header.base_offset <= OFFSET_MAX - header.last_offset_delta:

@@ -30,6 +30,7 @@ from tidelog.base.limits import (
     JOURNAL_RECORDS_KEPT,
     JOURNAL_SLICE_SIZE,
 )
+from tidelog.log.segment import Unready
 from tidelog.protocol.batch import CODEC_MASK, CONTROL_BIT, LENGTH_OVERHEAD, TRANSACTIONAL_BIT
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
 from tidelog.protocol.records import Marker, build_pairs, read_marker, read_pairs, read_records
@@ -83,6 +84,8 @@ class Journal:
                 self._read()
             else:
                 self._apply(self._unapplied)
+        except Unready as lookup:
+            lookup.work.step()
         except CorruptBatch as problem:
             partition = self.partition
             self.failure = f"{partition.topic}-{partition.index} at offset {self._next_offset}: {problem}"

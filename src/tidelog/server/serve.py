@@ -389,7 +389,7 @@ class Server:
                 self._fail("every log directory is offline")
         if self._unneeded is not None and not broker.replicas.is_needed:
             self._unneeded.set()
-        if (has_more or broker.coordinators.has_work) and not self._is_working:
+        if (has_more or broker.has_work) and not self._is_working:
             self._is_working = True
             self.loop.call_soon(self._work)
         deadline_ms = None if has_more else broker.waiting.first_deadline_ms
@@ -401,8 +401,8 @@ class Server:
         self._is_working = False
         if not self.is_stopping:
             self.set_time()
-            if self.broker.coordinators.has_work:
-                self.broker.coordinators.work()
+            if self.broker.has_work:
+                self.broker.work()
             self.settle()
 
     def _tell_events(self) -> None:
