@@ -97,12 +97,17 @@ def test_those_who_wait_for_producer_ids_are_told_when_there_are_none() -> None:
     assert taken == [None, None]
 
 
-def test_the_tick_removes_what_is_expired() -> None:
+def test_what_is_expired_is_removed_once_what_must_outlast_it_is_flushed() -> None:
     node = BrokerOnDisk(retention_ms=1_000)
     node.create_topic()
     node.produce(make_batch())
     node.tick(1)
+    node.disk.synced_names.clear()
     node.tick(400_000)
+    node.tick(100)
+    assert not [name for name in node.disk.synced_names if "checkpoint" not in name and name != "sim/logs"]
+    assert node.partition().log.start_offset == 0 and not node.removals
+    assert node.end_flushes() == 1
     assert node.partition().log.start_offset == 1
     assert any(name.endswith(".deleted") for removal in node.removals for name in removal.names)
 

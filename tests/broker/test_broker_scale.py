@@ -11,7 +11,7 @@ from tests.log.making import make_batch
 from tests.sim.node import BrokerOnDisk
 from tests.wire.harness import Harness, batch_of
 from tidelog.base.files import DiskFile
-from tidelog.base.limits import FLUSHES_MAX, RETENTION_SLICE
+from tidelog.base.limits import FLUSHES_MAX, RETENTION_FLUSHES_MAX, RETENTION_SEGMENTS_MAX
 from tidelog.broker.partitions import Checkpoint
 
 PARTITIONS = FLUSHES_MAX + 10
@@ -74,19 +74,67 @@ def test_a_flush_that_finds_no_descriptor_is_tried_again(
     assert partition.log.recovery_point == 2
 
 
-def test_retention_looks_at_some_partitions_in_each_tick() -> None:
-    node = BrokerOnDisk(retention_ms=1_000)
-    count = RETENTION_SLICE + 5
-    node.create_topic(partition_count=count)
-    for index in range(count):
-        batch = memoryview(bytearray(make_batch()))
-        node.partition(index).append(batch, 0, len(batch), node.broker.now_ms)
+def expiring(partition_count: int, **config: int | str) -> BrokerOnDisk:
+    """A broker whose retention is about to look at partitions with three segments each, all too old."""
+    node = BrokerOnDisk(retention_ms=1_000, segment_bytes=1_024, **config)
+    node.create_topic(partition_count=partition_count)
+    for index in range(partition_count):
+        for _ in range(3):
+            batch = memoryview(bytearray(make_batch(value=bytes(800))))
+            node.partition(index).append(batch, 0, len(batch), node.broker.now_ms)
     node.tick(1)
-    node.tick(400_000)
-    starts = [node.partition(index).log.start_offset for index in range(count)]
-    assert starts == [1] * RETENTION_SLICE + [0] * 5
-    node.tick(100)
-    assert all(node.partition(index).log.start_offset == 1 for index in range(count))
+    node.broker.set_time(node.broker.now_ms + 400_000, node.broker.uptime_ms + 400_000)
+    node.broker.tick()
+    return node
+
+
+def flush_all(node: BrokerOnDisk) -> None:
+    for partition in node.broker.partitions.all():
+        partition.is_flush_wanted = True
+        node.broker.maybe_flush(partition)
+    node.end_flushes_alone()
+
+
+def test_retention_removes_from_one_partition_at_a_time() -> None:
+    node = expiring(3)
+    for partition in node.broker.partitions.all():
+        partition.log.roll(node.broker.now_ms)
+    flush_all(node)
+    for done in range(3):
+        starts = [node.partition(index).log.start_offset for index in range(3)]
+        assert starts == [3] * done + [0] * (3 - done)
+        node.broker.work()
+
+
+def test_many_segments_of_one_partition_leave_a_few_at_a_time() -> None:
+    node = expiring(1)
+    log = node.partition().log
+    for _ in range(2 * RETENTION_SEGMENTS_MAX):
+        batch = memoryview(bytearray(make_batch(value=bytes(800), timestamp=1)))
+        node.partition().append(batch, 0, len(batch), node.broker.now_ms)
+    flush_all(node)
+    before = len(log.segments)
+    node.broker.work()
+    assert len(log.segments) == before - RETENTION_SEGMENTS_MAX
+    node.settle()
+    node.end_flushes()
+    assert (log.start_offset, log.size) == (log.end_offset, 0)
+
+
+def test_retention_leaves_room_for_flushes_that_somebody_waits_for() -> None:
+    node = expiring(3 * RETENTION_FLUSHES_MAX)
+    node.settle()
+    assert len(node.broker.flushes) == RETENTION_FLUSHES_MAX
+    for _ in range(3):
+        node.end_flushes()
+    assert all(partition.log.start_offset == 3 for partition in node.broker.partitions.all())
+
+
+def test_a_topic_that_is_deleted_while_its_retention_waits_holds_up_nobody() -> None:
+    node = expiring(RETENTION_FLUSHES_MAX)
+    node.settle()
+    node.delete_topic()
+    assert not node.broker.retention._flushing
 
 
 def test_topics_deleted_together_make_one_checkpoint(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tests.log.making import NOW_MS, append, make_batch, open_new, read_log, reopen
+from tests.log.making import NOW_MS, append, flush, make_batch, open_new, read_log, reopen
 from tidelog.log.log import Log
-from tidelog.log.retention import remove_expired
+from tidelog.log.retention import expired_count
 
 
 def filled(folder: Path, **overrides: int | str) -> Log:
@@ -18,6 +18,19 @@ def filled(folder: Path, **overrides: int | str) -> Log:
             log.roll(NOW_MS)
         append(log, make_batch(2, timestamp=NOW_MS + 1_000 * number))
     return log
+
+
+def remove_expired(log: Log, high_watermark: int, now_ms: int) -> list[str]:
+    """All that the broker does for one log, with the flush that it may need."""
+    count = expired_count(log, high_watermark, now_ms)
+    if not count:
+        return []
+    if count == len(log.segments):
+        log.roll(now_ms)
+    if not log.may_remove(count):
+        flush(log)
+        assert log.may_remove(count)
+    return log.remove_segments(count)
 
 
 def test_segments_whose_newest_record_is_too_old_go(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.sim.model import Model
 from tidelog.base.config import TopicSettings
 from tidelog.log.log import FlushJob, Log
 from tidelog.log.recovery import Recovery, open_log
-from tidelog.log.retention import remove_expired
+from tidelog.log.retention import expired_count
 from tidelog.protocol.records import Marker, build_control_batch
 
 FOLDER = "t-0"
@@ -73,6 +73,7 @@ class LogOnDisk:
             (3, self.write_checkpoint),
             (2, self.change_leader),
             (1, self.delete_records),
+            (2, self.remove_expired),
             (1, self.restart),
             (2, self.crash),
             (1, self.fail_then_crash),
@@ -161,9 +162,17 @@ class LogOnDisk:
             start = self.random.randint(self.model.start_offset, self.flushed)
             self.log.advance_start(start)
             self.model.start_offset = start
-            for name in remove_expired(self.log, self.flushed, self.clock):
-                if self.random.random() < 0.5:
-                    self.folder.remove(name)
+            self.remove_expired()
+
+    def remove_expired(self) -> None:
+        count = expired_count(self.log, self.flushed, self.clock)
+        if count and count == len(self.log.segments):
+            self.log.roll(self.clock)
+        if not count or not self.log.may_remove(count):
+            return  # until the next flush
+        for name in self.log.remove_segments(count):
+            if self.random.random() < 0.5:
+                self.folder.remove(name)
 
     def restart(self) -> None:
         """A clean stop, perhaps with the power gone right after it, and a start that scans nothing."""

@@ -87,7 +87,10 @@ class BrokerOnDisk:
     def settle(self) -> None:
         """Do what the broker asked for, but for the fsyncs."""
         self.broker.waiting.wake()
-        while self.broker.effects:
+        while self.broker.effects or self.broker.retention.has_work:
+            if self.broker.retention.has_work:
+                self.broker.retention.work()
+                continue
             effect = self.broker.effects.pop(0)
             if isinstance(effect, StoreRequest):
                 self.broker.on_store_event(StoreReply(effect.ticket, self.store.perform(effect.action)))
@@ -130,11 +133,16 @@ class BrokerOnDisk:
 
     def end_flushes(self) -> int:
         """Run what there is to run and tell the broker how it went. How many fsyncs that were."""
+        count = self.end_flushes_alone()
+        self.settle()
+        return count
+
+    def end_flushes_alone(self) -> int:
+        """The same, and nothing yet of what the broker asks for then."""
         self.run_flushes()
         pending, self.pending = self.pending, []
         for partition, error in pending:
             self.broker.on_flushed(partition, error)
-        self.settle()
         return len(pending)
 
     def tick(self, passed_ms: int) -> None:

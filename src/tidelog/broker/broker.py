@@ -9,7 +9,7 @@ random bytes come from the `entropy` it passes.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from tidelog.base.config import BrokerSettings, broker_setting
 from tidelog.base.descriptors import TOO_MANY_OPEN
 from tidelog.base.events import Event, error, info, warning
 from tidelog.base.files import Directory
-from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FLUSHES_MAX, RETENTION_SLICE
+from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FLUSHES_MAX
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.checkpoints import Checkpoints
 from tidelog.broker.control import Control
@@ -34,6 +34,7 @@ from tidelog.broker.producer_ids import OnProducerId, ProducerIds
 from tidelog.broker.registration import Registration, StoreFailed
 from tidelog.broker.relocation import CopyRequest, Relocation
 from tidelog.broker.replicas import Replicas
+from tidelog.broker.retention import Retention
 from tidelog.broker.sessions import FetchSessions
 from tidelog.broker.telemetry import Telemetry
 from tidelog.broker.topics import Topics
@@ -110,11 +111,11 @@ class Broker:
         self.forwarding = Forwarding(self)
         self.registration = Registration(self)
         self.producer_ids = ProducerIds(self)
+        self.retention = Retention(self)
         self.effects: list[Effect] = []
         self.flushes: list[tuple[Partition, FlushJob]] = []
         self._flushing_count = 0
         self._flush_queue: OrderedDict[Partition, None] = OrderedDict()  # whose flush waits for others' end
-        self._retention_queue: deque[Partition] = deque()  # partitions that retention has yet to look at
         self.is_serving = False
         self.events: list[Event] = []  # for the operator
         # Requests served, by API key and version, as `key << API_VERSION_BITS | version`.
@@ -122,7 +123,6 @@ class Broker:
         self.logger_override: str | None = None
         self._tickets = 0
         self._pending: dict[int, OnOutcome] = {}
-        self._retention = Interval(settings.number("log.retention.check.interval.ms"))
         self._checkpoints = Interval(settings.number("log.flush.offset.checkpoint.interval.ms"))
         self._trims = Interval(TRIMS_KEPT_MS)
         self._expiry = Interval(settings.number("producer.id.expiration.check.interval.ms"))
@@ -331,6 +331,7 @@ class Broker:
             partition.on_flushed(self.now_ms)
             self.on_moved(partition)
             self.replicas.on_flushed(partition)
+            self.retention.on_flushed(partition)
             self.maybe_flush(partition)
         self._begin_queued_flushes()
 
@@ -346,6 +347,7 @@ class Broker:
         self.relocation.cancel_touching(directory)
         for partition in self.partitions.in_directory(directory):
             self.replicas.drop(partition)
+            self.retention.drop(partition)
             partition.become_offline()
             self.waiting.on_moved(partition)
             self.coordinators.resign(partition)
@@ -361,7 +363,7 @@ class Broker:
 
     @property
     def has_work(self) -> bool:
-        return self.coordinators.has_work or self.lookups.has_work
+        return self.coordinators.has_work or self.lookups.has_work or self.retention.has_work
 
     def work(self) -> None:
         """One piece, between the turns of clients."""
@@ -369,6 +371,8 @@ class Broker:
             self.lookups.work()
         if self.coordinators.has_work:
             self.coordinators.work()
+        if self.retention.has_work:
+            self.retention.work()
 
     # Time.
 
@@ -388,27 +392,12 @@ class Broker:
         if self._silence.is_over(self.uptime_ms):
             self.telemetry.expire(self.uptime_ms)
         self._begin_queued_flushes()
-        if self._retention.is_over(self.uptime_ms) and not self._retention_queue:
-            self._retention_queue.extend(self.partitions.all())
-        self._apply_retention()
+        self.retention.tick()
         if self._expiry.is_over(self.uptime_ms):
             self.partitions.expire_producers(self.now_ms)
         is_wanted = self.checkpoints.is_wanted and self._trims.is_over(self.uptime_ms)
         if self._checkpoints.is_over(self.uptime_ms) or is_wanted or self.checkpoints.is_urgent:
             self._write_checkpoints()
-
-    def _apply_retention(self) -> None:
-        """To some of the partitions that are due: all at once would take too long where there are many."""
-        for _ in range(min(RETENTION_SLICE, len(self._retention_queue))):
-            partition = self._retention_queue.popleft()
-            try:
-                names = self.partitions.remove_expired(partition, self.now_ms)
-            except OSError as error:
-                self.fail_directory(partition.directory, error)
-                continue
-            if names:
-                self.waiting.on_moved(partition)  # its log begins later now
-                self.remove_files(partition, names)
 
     def write_urgent_checkpoints(self) -> None:
         if self.checkpoints.is_urgent:

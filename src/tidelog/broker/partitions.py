@@ -27,7 +27,6 @@ from tidelog.log.directory import (
 )
 from tidelog.log.log import FlushJob, Log
 from tidelog.log.recovery import open_log
-from tidelog.log.retention import remove_expired
 from tidelog.log.segment import LOG_SUFFIX
 from tidelog.replication.partition import COUNTERS, Partition, Role
 
@@ -409,13 +408,6 @@ class Partitions:
         return [
             partition for partition in self._timed_flush if partition.is_flush_wanted and partition.is_open
         ]
-
-    def remove_expired(self, partition: Partition, now_ms: int) -> list[str]:
-        if not partition.is_open:
-            return []
-        # What has expired its leader decides: a follower's log starts where the leader's does.
-        is_bound = partition.is_internal or partition.role is Role.FOLLOWER
-        return remove_expired(partition.log, partition.high_watermark, now_ms, is_bound)
 
     def expire_producers(self, now_ms: int) -> None:
         for partition in self.all():

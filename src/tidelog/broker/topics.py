@@ -248,6 +248,7 @@ class Topics:
         broker = self._broker
         broker.relocation.cancel(partition)
         broker.replicas.drop(partition)
+        broker.retention.drop(partition)
         broker.offline.forget(partition)
         try:
             directory, folder = broker.partitions.retire(partition, broker.entropy(16))

@@ -394,12 +394,15 @@ class Log:
         self._flush_job = None
         self.last_flush_ms = now_ms
 
+    def may_remove(self, count: int) -> bool:
+        """Whether what must outlast the oldest `count` segments is durable: the snapshot that knows their
+        producers, with the name of the segment behind it, and their leader epochs. If not, flush first."""
+        outlasting = (file_name(self.bases[count], SNAPSHOT_SUFFIX), LEADER_EPOCHS)
+        return not self.epochs.is_unsynced and not any(name in self._unsynced_names for name in outlasting)
+
     def remove_segments(self, count: int) -> list[str]:
-        """Take the oldest `count` segments out of the log; the names their files now have, for removal."""
-        for file in self._open_replaced():  # what remembers their producers must outlast them
-            file.sync()
-            file.close()
-        self.directory.sync()
+        """Take the oldest `count` segments out of the log, which `may_remove` has allowed; the names their
+        files now have, for removal. After a crash they may be back."""
         removed: list[str] = []
         for segment in self.segments[:count]:
             segment.close()

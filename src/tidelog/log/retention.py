@@ -9,10 +9,10 @@ from tidelog.log.log import Log
 from tidelog.log.segment import Segment
 
 
-def remove_expired(log: Log, high_watermark: int, now_ms: int, is_journal: bool = False) -> list[str]:
-    """Take expired segments out of the log; the renamed files, for the shell to remove. What a journal still
-    needs only its state machine knows."""
-    has_limits = log.settings.is_deleted and not is_journal
+def expired_count(log: Log, high_watermark: int, now_ms: int, is_bound: bool = False) -> int:
+    """How many of the oldest segments may go. Where a leader or a state machine decides what is needed, only
+    those below the log start."""
+    has_limits = log.settings.is_deleted and not is_bound
     count = max(
         _count_below_start(log),
         _count_by_age(log, now_ms) if has_limits else 0,
@@ -20,11 +20,7 @@ def remove_expired(log: Log, high_watermark: int, now_ms: int, is_journal: bool 
     )
     while count and _end_of(log, count - 1) > high_watermark:
         count -= 1
-    if not count:
-        return []
-    if count == len(log.segments):
-        log.roll(now_ms)
-    return log.remove_segments(count)
+    return count
 
 
 def _end_of(log: Log, place: int) -> int:

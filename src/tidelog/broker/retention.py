@@ -1,0 +1,87 @@
+"""Retention, a piece at a time: old segments leave their logs between the turns of clients.
+
+| piece                                | then                                                            |
+|--------------------------------------|-----------------------------------------------------------------|
+| what must outlast them is durable    | a few segments are renamed, and unlinked off the loop later     |
+| it is not: the log was rolled just   | a flush of the partition is begun; the rest waits for its end   |
+| now, or since the last flush         |                                                                 |
+
+**Invariant:** no fsync on the loop, and flushes for retention leave room for those that somebody waits for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tidelog.base.limits import RETENTION_FLUSHES_MAX, RETENTION_SEGMENTS_MAX, RETENTION_SLICE
+from tidelog.broker.interval import Interval
+from tidelog.log.retention import expired_count
+from tidelog.replication.partition import Partition, Role
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+
+class Retention:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._interval = Interval(broker.settings.number("log.retention.check.interval.ms"))
+        self._queue: deque[Partition] = deque()  # to be looked at
+        self._flushing: dict[Partition, None] = {}  # looked at again when they are flushed
+
+    def tick(self) -> None:
+        if self._interval.is_over(self._broker.uptime_ms) and not self._queue:
+            self._queue.extend(self._broker.partitions.all())
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._queue) and len(self._flushing) < RETENTION_FLUSHES_MAX
+
+    def work(self) -> None:
+        """Look at some partitions, until one has something to remove."""
+        for _ in range(min(RETENTION_SLICE, len(self._queue))):
+            if self._apply(self._queue.popleft()):
+                return
+
+    def on_flushed(self, partition: Partition) -> None:
+        """A flush has ended; whether it was the one that the segments wait for, the next look shows."""
+        if partition in self._flushing:
+            del self._flushing[partition]
+            self._queue.appendleft(partition)
+
+    def drop(self, partition: Partition) -> None:
+        """The partition is gone, or its disk is: its flush will not end well."""
+        self._flushing.pop(partition, None)
+
+    def _apply(self, partition: Partition) -> bool:
+        """Remove a few expired segments of a partition; whether there was anything to do."""
+        if not partition.is_open:
+            return False
+        broker, log = self._broker, partition.log
+        # What has expired its leader decides: a follower's log starts where the leader's does.
+        is_bound = partition.is_internal or partition.role is Role.FOLLOWER
+        try:
+            expired = expired_count(log, partition.high_watermark, broker.now_ms, is_bound)
+            if not expired:
+                return False
+            count = min(expired, RETENTION_SEGMENTS_MAX)
+            if count == len(log.segments):
+                log.roll(broker.now_ms)
+            if not log.may_remove(count):
+                self._flush(partition)
+                return True
+            names = log.remove_segments(count)
+        except OSError as failure:
+            broker.fail_directory(partition.directory, failure)
+            return True
+        broker.waiting.on_moved(partition)  # its log begins later now
+        broker.remove_files(partition, names)
+        if count < expired:
+            self._queue.appendleft(partition)
+        return True
+
+    def _flush(self, partition: Partition) -> None:
+        self._flushing[partition] = None
+        partition.is_flush_wanted = True
+        self._broker.maybe_flush(partition)
