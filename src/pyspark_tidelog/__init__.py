@@ -13,6 +13,8 @@ from importlib.util import find_spec
 
 from pyspark.sql.datasource import DataSource
 
+from tidelog.base.extras import install_command
+
 NEEDED = ("pyarrow", "numba")
 
 
@@ -38,7 +40,7 @@ def _choose() -> type[DataSource]:
     if missing:
         UnusableSource.reason = (
             f'format("tidelog") needs {" and ".join(missing)}, which the Python of Spark\'s workers does not '
-            "have: pip install 'tidelog[spark]' there"
+            f"have; there: {install_command('spark')}"
         )
         return UnusableSource
     try:

@@ -22,7 +22,7 @@ DEMO_SECONDS_MAX = 900
 )
 @pytest.mark.timeout(DEMO_SECONDS_MAX + 60)
 def test_the_demo_finds_everything_after_the_kill_and_leaves_the_report_alone(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
     words = ["demo", "--events", "1000", "--timeout", str(DEMO_SECONDS_MAX), "--format", "json"]
     done = subprocess.run([*COMMAND, *words], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()

@@ -70,7 +70,7 @@ def test_generate_fills_the_topics_and_the_same_seed_gives_the_same(tmp_path: Pa
 
 def test_without_spark_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(Failure, match=r"pyspark missing.*pip install 'tidelog\[spark\]'"):
+    with pytest.raises(Failure, match=r"pyspark missing.*pip install pyspark=="):
         registry()
 
 
@@ -135,7 +135,7 @@ def test_a_run_that_ended_well_or_failed_stays_so(tmp_path: Path) -> None:
 def test_a_run_tells_every_second_that_it_lives_whatever_it_is_busy_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
     from tidelog.spark.pipelines.runner import Place
 
     monkeypatch.setattr(pipeline_run, "LOOK_SECONDS", 0.01)

@@ -21,7 +21,7 @@ from tests.spark.programs import awaited
 from tidelog.spark.pipelines.status import RunStatus, StatusFile
 from tidelog.testing.process import BrokerProcess
 
-pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
 
 EVENTS = 1_500
 RUN_SECONDS_MAX = 600

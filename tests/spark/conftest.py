@@ -52,7 +52,7 @@ def connector_settings() -> dict[str, str]:
 def spark(
     connector_settings: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
     from tidelog.spark.session import session
 
     warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}

@@ -10,7 +10,7 @@ import pytest
 from tests.soak import is_soak
 from tests.spark.programs import PROGRAM_SECONDS_MAX, awaited, run_python, running_python
 
-pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
 
 from tests.spark.standalone import StandaloneCluster, is_executor
 

@@ -17,7 +17,7 @@ from tests.soak import Tally, choose_seed, is_soak, record
 from tests.spark.conftest import NewTopic
 from tests.spark.queries import fill, numbered, numbers, read
 
-pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
 
 from tests.spark.drivers import STEPS, Driver
 

@@ -11,7 +11,7 @@ from tests.spark.programs import PROGRAM_SECONDS_MAX, awaited, running_python
 from tests.spark.queries import fill, numbered
 from tidelog.client.cluster import LATEST, Cluster, TopicPartition
 
-pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
 
 from tests.spark.standalone import StandaloneCluster, is_executor
 

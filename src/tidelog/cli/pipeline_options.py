@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidelog.base.extras import install_command
 from tidelog.cli.failure import BadWord, Failure
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def registry() -> Mapping[str, Pipeline]:
     """All pipelines; fails in one line where Spark is not installed."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise Failure(f"pipelines need Spark ({', '.join(missing)} missing): pip install 'tidelog[spark]'")
+        raise Failure(f"pipelines need Spark ({', '.join(missing)} missing); {install_command('spark')}")
     from tidelog.spark.pipelines.registry import PIPELINES
 
     return PIPELINES

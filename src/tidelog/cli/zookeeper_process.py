@@ -22,6 +22,7 @@ from signal import SIGCONT, SIGKILL, SIGQUIT, SIGSTOP, SIGTERM, Signals
 from types import TracebackType
 from typing import Self
 
+from tidelog.base.extras import install_command
 from tidelog.spark.java import JavaMissing, find_java
 
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -59,7 +60,7 @@ def find_jars() -> Path:
     folder = Path(found.origin).parent / "jars" if found is not None and found.origin else None
     if folder is None or not all(any(folder.glob(pattern)) for pattern in JARS):
         raise ZooKeeperMissing(
-            "ZooKeeper's jars come with PySpark, which is not installed: pip install 'tidelog[spark]'; "
+            f"ZooKeeper's jars come with PySpark, which is not installed; {install_command('spark')}; "
             "or run a ZooKeeper of your own and give brokers its address: -o zookeeper.connect=host:2181"
         )
     return folder

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tidelog.base.config import BrokerSettings
+from tidelog.base.extras import install_command
 from tidelog.base.setting import InvalidSetting
 from tidelog.server.locks import StartFailed
 
@@ -40,7 +41,7 @@ async def connect(settings: BrokerSettings, notify: Callable[[], object]) -> Zoo
     try:
         from tidelog.server.stores.zookeeper import ZooKeeperStore
     except ImportError:
-        raise InvalidSetting(f"{CONNECT} needs kazoo: pip install 'tidelog[cluster]'") from None
+        raise InvalidSetting(f"{CONNECT} needs kazoo; {install_command('cluster')}") from None
     hosts = settings.text(CONNECT)
     heard = LastWarning()
     store = ZooKeeperStore(_client(settings, heard), notify)
