@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -16,7 +18,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.cli.conftest import COMMAND, Tidelog
+from tests.testing.watching import Watcher
+from tidelog.cli import cluster_start
 from tidelog.cli.cluster_start import production_profile
+from tidelog.cli.failure import Failure
 from tidelog.cli.zookeeper_process import free_port
 
 pytestmark = pytest.mark.usefixtures("needs_zookeeper")
@@ -83,6 +88,45 @@ def test_a_cluster_keeps_what_it_was_given_and_leaves_no_process(tmp_path: Path)
     assert processes_of(folder) == []
 
 
+def test_a_broker_that_ended_is_started_again_and_zookeeper_serves_it(tmp_path: Path) -> None:
+    folder = tmp_path / "the cluster"
+    with started("cluster", "--brokers", "2", "--dir", str(folder), "--racks", "a,b") as (process, told):
+        assert process.stdout is not None
+        servers = dict(re.findall(r"^tidelog ready: broker (\d) at (\S+)$", told, re.MULTILINE))
+        kill_broker(folder, 2)
+        line = process.stdout.readline()
+        assert line.startswith("broker 2 has ended; see ")
+        words = shlex.split(line.partition("; start it again with: ")[2])
+        assert words[:3] == ["tidelog", "serve", "--config"]
+        with subprocess.Popen([*COMMAND, *words[1:]], stdout=subprocess.PIPE, text=True) as again:
+            try:
+                assert again.stdout is not None
+                assert again.stdout.readline() == f"tidelog ready: broker 2 at {servers['2']}\n"
+                kill_broker(folder, 1)
+                assert process.stdout.readline().startswith("broker 1 has ended; see ")
+                assert process.stdout.readline().startswith("no broker that this command started is left")
+                here = Tidelog(servers["2"])
+                watcher = Watcher(servers["2"])
+                watcher.until(lambda: watcher.brokers() == {2}, "the session of broker 1 does not end")
+                (left,) = json.loads(here("broker", "list", "--format", "json").out)
+                assert (left["id"], left["rack"], left["is_controller"]) == (2, "b", True)
+                assert here("topic", "create", "late", "--replication-factor", "1").exit_code == 0
+                assert here("config", "get", "broker/2", "zookeeper.session.timeout.ms").out == "6000\n"
+            finally:
+                again.terminate()
+    assert processes_of(folder) == []
+
+
+def kill_broker(folder: Path, node_id: int) -> None:
+    subprocess.run(["pkill", "-KILL", "-f", f"log.dirs={folder}/broker-{node_id}/data"], check=True)
+
+
+def test_kazoo_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(Failure, match=r"need kazoo, which is not here; pip install 'kazoo"):
+        cluster_start.start_cluster(1, tmp_path, 0, 1, [], {})
+
+
 @pytest.fixture
 def hears_of_the_terminal() -> Iterator[None]:
     """Also under nohup."""
@@ -135,6 +179,7 @@ def test_zookeeper_alone_serves_until_it_is_told_to_stop(tmp_path: Path) -> None
         (("cluster", "--dir", "x"), "--brokers"),
         (("cluster", "--brokers", "1", "--dir", "x", "--zookeepers", "2"), "--zookeepers 2"),
         (("cluster", "--brokers", "1", "--dir", "x", "-o", "nonsense"), "nonsense"),
+        (("cluster", "--brokers", "2", "--dir", "x", "--racks", "a,"), "--racks a,"),
         (("zookeeper", "--dir", "x", "--server", "one"), "--server one"),
         (("zookeeper", "--dir", "x", "--id", "2", "--server", "1=a:1:2"), "--id 2"),
     ],

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tidelog.cli.failure import BadWord
-from tidelog.cli.properties import parse_properties, parse_setting, read_properties
+from tidelog.cli.properties import parse_properties, parse_setting, read_properties, write_properties
 
 
 @pytest.mark.parametrize(
@@ -49,6 +52,15 @@ def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"a=\xff\xfe")
     with pytest.raises(BadWord, match="binary: not UTF-8"):
         read_properties(str(tmp_path / "binary"))
+
+
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_what_is_written_is_read_back(properties: dict[str, str]) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "server.properties"
+        write_properties(path, properties, "a heading")
+        assert read_properties(str(path)) == properties
+        assert path.stat().st_mode & 0o077 == 0, "there may be passwords in it"
 
 
 def test_a_setting_splits_at_its_first_equals_sign() -> None:

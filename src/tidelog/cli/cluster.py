@@ -32,7 +32,12 @@ UNHEALTHY = 1
 
 @app.callback(
     invoke_without_command=True,
-    epilog=examples("tidelog cluster --brokers 3 --dir ./cluster", "tidelog cluster describe"),
+    epilog=examples(
+        "tidelog cluster --brokers 3 --dir ./cluster",
+        "tidelog cluster --brokers 3 --dir ./cluster --racks a,b,c",
+        "tidelog serve --config ./cluster/broker-2/server.properties",
+        "tidelog cluster describe",
+    ),
 )
 def start(
     context: typer.Context,
@@ -42,6 +47,10 @@ def start(
     directory: Annotated[Path | None, typer.Option("--dir", help="The folder for all their files.")] = None,
     port: Annotated[int, typer.Option(help="Of the first broker; 0 finds free ones.", min=0, max=65_000)] = 0,
     zookeepers: Annotated[int, typer.Option(help="How many ZooKeeper servers: 1 or 3.")] = 1,
+    racks: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,C", help="The rack of each broker, over again if there are more brokers."),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="A setting of every broker.")
     ] = None,
@@ -58,7 +67,17 @@ def start(
         raise BadWord(f"--zookeepers {zookeepers}: 1 or 3")
     from tidelog.cli.cluster_start import start_cluster
 
-    start_cluster(brokers, directory, port, zookeepers, dict(map(parse_setting, settings or [])))
+    own = dict(map(parse_setting, settings or []))
+    start_cluster(brokers, directory, port, zookeepers, _racks(racks), own)
+
+
+def _racks(words: str | None) -> list[str]:
+    if words is None:
+        return []
+    named = [word.strip() for word in words.split(",")]
+    if not all(named):
+        raise BadWord(f"--racks {words}: a rack without a name; write --racks a,b,c")
+    return named
 
 
 @app.command(epilog=examples("tidelog cluster describe", "tidelog cluster describe --verbose --format json"))

@@ -1,13 +1,17 @@
 """`tidelog cluster --brokers N`: a real ZooKeeper and N brokers on this machine, each in its own process.
 
 Topics get the production profile unless told otherwise: three replicas, of which two must be in sync, no
-unclean election (R14).
+unclean election (R14). Each broker has a file of its settings, so that `tidelog serve --config` starts one
+again that has ended. ZooKeeper serves until the end of the command, whoever its brokers are.
 
-**Invariant:** unless it is killed itself, no process is left behind; what was written stays in the folder.
+**Invariant:** unless it is killed itself, no process of it is left behind; what was written stays in the
+folder.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import shlex
 import signal
 import subprocess
 import threading
@@ -16,13 +20,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from tidelog.base.extras import install_command
 from tidelog.cli.failure import Failure
+from tidelog.cli.properties import write_properties
 from tidelog.cli.zookeeper_process import ZooKeeperDidNotStart, ZooKeeperMissing, ZooKeeperProcess, ensemble
 from tidelog.server.signals import ending_signals
 from tidelog.testing.process import BrokerDidNotStart, BrokerProcess
 
 CHROOT = "/tidelog"
 REPLICAS, IN_SYNC = 3, 2
+SESSION_MS = 6_000  # as docs/cluster.md has it: how long a broker that has died is waited for
+SETTINGS_FILE = "server.properties"
 LOOK_SECONDS = 0.2
 
 
@@ -38,18 +46,26 @@ def production_profile(broker_count: int) -> dict[str, str]:
 
 
 def start_cluster(
-    brokers: int, directory: Path, port: int, zookeepers: int, settings: dict[str, str]
+    brokers: int, directory: Path, port: int, zookeepers: int, racks: Sequence[str], settings: dict[str, str]
 ) -> None:
     """Run it until SIGTERM or Ctrl-C."""
+    if importlib.util.find_spec("kazoo") is None:
+        raise Failure(f"brokers of a cluster need kazoo, which is not here; {install_command('cluster')}")
+    directory = directory.resolve()
     stopped = threading.Event()
     for number in ending_signals():
         signal.signal(number, lambda *_: stopped.set())
     try:
         with _zookeepers(directory, zookeepers) as members:
             connect = ",".join(member.connect for member in members) + CHROOT
-            profile = production_profile(brokers) | settings | {"zookeeper.connect": connect}
+            profile = {"zookeeper.session.timeout.ms": str(SESSION_MS)} | production_profile(brokers)
+            shared = profile | settings | {"zookeeper.connect": connect}
             processes = [
-                _broker(directory, node_id, port and port + node_id - 1, profile)
+                _broker(
+                    directory / f"broker-{node_id}",
+                    port and port + node_id - 1,
+                    shared | _of_its_own(node_id, racks),
+                )
                 for node_id in range(1, brokers + 1)
             ]
             _run(processes, members, stopped)
@@ -84,12 +100,19 @@ def _member_count(settings: Path) -> int:
     return max(settings.read_text().count("\nserver."), 1) if settings.exists() else 0
 
 
-def _broker(directory: Path, node_id: int, port: int, settings: dict[str, str]) -> BrokerProcess:
-    process = BrokerProcess(
-        directory / f"broker-{node_id}", settings | {"node.id": str(node_id)}, is_detached=True
-    )
+def _of_its_own(node_id: int, racks: Sequence[str]) -> dict[str, str]:
+    rack = {"broker.rack": racks[(node_id - 1) % len(racks)]} if racks else {}
+    return {"node.id": str(node_id)} | rack
+
+
+def _broker(folder: Path, port: int, settings: dict[str, str]) -> BrokerProcess:
+    process = BrokerProcess(folder, settings, is_detached=True)
     process.port = port
     return process
+
+
+def _settings_file(process: BrokerProcess) -> Path:
+    return Path(process.directory) / SETTINGS_FILE
 
 
 def _run(
@@ -99,6 +122,8 @@ def _run(
         try:
             list(together.map(BrokerProcess.start, processes))
             for node_id, process in enumerate(processes, 1):
+                heading = "As 'tidelog cluster' last started this broker; written again at its next start."
+                write_properties(_settings_file(process), process.settings, heading)
                 print(f"tidelog ready: broker {node_id} at {process.bootstrap_servers}", flush=True)
             servers = ",".join(process.bootstrap_servers for process in processes)
             print(f"tidelog cluster ready: {servers}", flush=True)
@@ -110,17 +135,23 @@ def _run(
 def _watch(
     processes: Sequence[BrokerProcess], members: Sequence[ZooKeeperProcess], stopped: threading.Event
 ) -> None:
-    """Tell of each that ends; the rest goes on, as long as there is a broker."""
+    """Tell of each that ends; the rest goes on. ZooKeeper serves also brokers that others have started."""
     running: dict[BrokerProcess | ZooKeeperProcess, str] = {}
     for node_id, process in enumerate(processes, 1):
-        running[process] = f"broker {node_id} has ended; see {process.stderr_path}"
+        running[process] = (
+            f"broker {node_id} has ended; see {process.stderr_path}; "
+            f"start it again with: tidelog serve --config {shlex.quote(str(_settings_file(process)))}"
+        )
     for member in members:
         running[member] = f"ZooKeeper at {member.connect} has ended; see {member.directory}/zookeeper.log"
     while not stopped.wait(LOOK_SECONDS):
-        for ended in [each for each in running if not each.is_running]:
-            print(running.pop(ended), flush=True)
-        if not any(process in running for process in processes):
-            raise Failure("no broker is left")
+        ended = [each for each in running if not each.is_running]
+        for each in ended:
+            print(running.pop(each), flush=True)
+        if not running:
+            raise Failure("nothing is left: all brokers and all of ZooKeeper have ended")
+        if ended and not any(process in running for process in processes):
+            print("no broker that this command started is left; ZooKeeper serves until Ctrl-C", flush=True)
 
 
 def _stop(process: BrokerProcess) -> None:

@@ -1,4 +1,4 @@
-"""Reads a Java `.properties` file, so that Kafka's own `server.properties` works as it is.
+"""Reads and writes Java `.properties` files, so that Kafka's own `server.properties` works as it is.
 
 Comments (`#`, `!`), continuation lines (a backslash at the end), `=`, `:` or white space between key and
 value, and Java's escapes. The last of several values for a key wins, as in Java.
@@ -6,13 +6,17 @@ value, and Java's escapes. The last of several values for a key wins, as in Java
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from tidelog.cli.failure import BadWord
 
 _KEY = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_KEY_SPECIAL = re.compile(r"[\\\s=:#!]")
+_SPECIAL = re.compile(r"[\\\t\n\r\f]|^ ")
 _NAMED_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -38,6 +42,19 @@ def parse_properties(text: str, name: str) -> dict[str, str]:
             raise BadWord(f"{name}, line {line_number}: no key before {line.strip()!r}; write key=value")
         properties[_unescape(key, name, line_number)] = _unescape(value, name, line_number)
     return properties
+
+
+def write_properties(path: Path, properties: Mapping[str, str], heading: str) -> None:
+    """A file that `read_properties` reads; for its owner alone, since passwords may be in it."""
+    lines = [f"# {heading}"]
+    lines += [f"{_escape(key, _KEY_SPECIAL)}={_escape(value, _SPECIAL)}" for key, value in properties.items()]
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def _escape(text: str, special: re.Pattern[str]) -> str:
+    named = {character: f"\\{name}" for name, character in _NAMED_ESCAPES.items()}
+    return special.sub(lambda found: named.get(found[0], f"\\{found[0]}"), text)
 
 
 def parse_setting(word: str) -> tuple[str, str]:

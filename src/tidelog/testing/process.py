@@ -73,10 +73,14 @@ class BrokerProcess:
         self.port = self._await_ready(self._process, started + START_TIMEOUT_S)
         self.start_seconds = time.monotonic() - started
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """All that it is started with; after the first start with the port that it keeps."""
+        return {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"} | self.properties
+
     def command(self) -> list[str]:
         """The command line that `start` runs."""
-        settings = {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"} | self.properties
-        words = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
+        words = [word for key, value in self.settings.items() for word in ("-o", f"{key}={value}")]
         return [sys.executable, "-m", "tidelog.cli.main", "serve", *words]
 
     def kill(self) -> None:
