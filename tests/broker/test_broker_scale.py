@@ -74,9 +74,9 @@ def test_a_flush_that_finds_no_descriptor_is_tried_again(
     assert partition.log.recovery_point == 2
 
 
-def expiring(partition_count: int, **config: int | str) -> BrokerOnDisk:
+def expiring(partition_count: int) -> BrokerOnDisk:
     """A broker whose retention is about to look at partitions with three segments each, all too old."""
-    node = BrokerOnDisk(retention_ms=1_000, segment_bytes=1_024, **config)
+    node = BrokerOnDisk(retention_ms=1_000, segment_bytes=1_024)
     node.create_topic(partition_count=partition_count)
     for index in range(partition_count):
         for _ in range(3):
