@@ -43,7 +43,8 @@ from tests.wire.group_requests import (
     sync_values,
 )
 from tests.wire.harness import Harness, decode_answer, frame_head, other_connection, request_frame
-from tidelog.broker.coordinators import GROUPS_TOPIC, Shard
+from tidelog.broker.shard import Shard
+from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.groups.offsets import Offsets
 from tidelog.groups.turn import Turn
 from tidelog.handlers import group_offsets

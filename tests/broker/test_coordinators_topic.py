@@ -22,7 +22,8 @@ from tests.wire.group_requests import GROUP
 from tests.wire.harness import METADATA, START_MS, Harness, batch_of
 from tests.wire.requests import metadata_values, produce
 from tests.wire.test_handlers_growth import grow
-from tidelog.broker.coordinators import GROUPS_TOPIC, Shard
+from tidelog.broker.shard import Shard
+from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.groups.facts import offset_entry
 from tidelog.groups.records import NO_ID, CommittedOffset
 from tidelog.protocol.errors import ErrorCode

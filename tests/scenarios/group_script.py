@@ -27,7 +27,7 @@ from tests.scenarios.group_words import Words
 from tests.sim.groups import Beat, Call, DirectLine, GroupNode, Leave, Request
 from tests.sim.groups_classic import write_subscription
 from tidelog.base.decision import Entry
-from tidelog.broker.coordinators import GROUPS_TOPIC
+from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Sync
 from tidelog.groups.coordinator import CommitAsk
 from tidelog.groups.facts import read_entry

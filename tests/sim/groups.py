@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, Protocol
 from tests.log.making import NOW_MS
 from tests.sim.node import BrokerOnDisk
 from tidelog.base.decision import Ticket
-from tidelog.broker.coordinators import GROUPS_TOPIC, Awaited, Shard
+from tidelog.broker.shard import Awaited, Shard
+from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Sync, SyncAnswer
 from tidelog.groups.coordinator import CommitAsk, GroupCoordinator

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from tests.sim.groups import Call, Fetch, GroupNode
 from tests.sim.groups_members import ModernMember, SimulatedMember, Spot
-from tidelog.broker.coordinators import Shard
+from tidelog.broker.shard import Shard
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
 from tidelog.groups.coordinator import CommitAsk, GroupCoordinator

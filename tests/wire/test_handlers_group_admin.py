@@ -21,7 +21,7 @@ from tests.wire.group_requests import (
 from tests.wire.harness import FIND_COORDINATOR, Harness
 from tests.wire.test_handlers_group_offsets import commit, committed
 from tests.wire.test_handlers_groups import LONG, each_version, joined
-from tidelog.broker.coordinators import GROUPS_TOPIC
+from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.protocol.errors import ErrorCode
 
 GROUP_OPERATIONS = 3_400

@@ -21,7 +21,7 @@ from tests.wire.harness import PRODUCE, Harness, batch_of, parts, seconds
 from tests.wire.requests import produce, produce_values
 from tests.wire.test_handlers_groups import LONG, VERSIONS, each_version, joined
 from tests.wire.test_handlers_topics import delete
-from tidelog.broker.coordinators import GROUPS_TOPIC
+from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.protocol.errors import ErrorCode
 
 DELETE_RECORDS = 21

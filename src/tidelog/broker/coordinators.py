@@ -13,14 +13,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tidelog.base.decision import Entry, Ticket
+from tidelog.base.decision import Ticket
 from tidelog.base.events import error, info, warning
 from tidelog.base.limits import ENTRIES_GATHERED_MAX, GROUP_ID_LENGTH_MAX
+from tidelog.broker.group_moves import GroupMoves
 from tidelog.broker.group_views import GroupSettings, ImageTopics
-from tidelog.broker.waiting import Parked
+from tidelog.broker.shard import Answers, Command, Shard, fail, give
+from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic import ClassicGroup
@@ -28,76 +29,12 @@ from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.records import NO_ID
 from tidelog.groups.turn import Turn
-from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
 from tidelog.replication.journal import Journal
 from tidelog.replication.partition import Partition, Role
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
-
-GROUPS_TOPIC = "__consumer_offsets"
-Command = Callable[[GroupCoordinator, Turn], None]
-
-
-class Awaited(Parked):
-    """A request that a coordinator answers: at once, or when its answer is decided and committed."""
-
-    __slots__ = ("_broker", "_encode", "_ready", "_refuse")
-
-    def __init__(
-        self,
-        broker: Broker,
-        deadline_ms: int,
-        encode: Callable[[Any], Answer],
-        refuse: Callable[[ErrorCode], Answer],
-    ) -> None:
-        super().__init__(deadline_ms, [])
-        self._broker = broker
-        self._encode = encode
-        self._refuse = refuse
-        self._ready: Answer | None = None
-
-    def give(self, answer: Any) -> None:
-        self._leave(self._encode(answer))
-
-    def fail(self, code: int) -> None:
-        self._leave(self._refuse(ErrorCode(code)))
-
-    def _leave(self, answer: Answer) -> None:
-        if self.connection is None:
-            self._ready = self._ready or answer
-        else:
-            self._broker.waiting.finish(self, answer)
-
-    def result(self) -> Answer | Parked:
-        """What the handler returns: the answer if there is one, else this, to be parked."""
-        return self if self._ready is None else self._ready
-
-    def finish_late(self) -> Answer | None:
-        return self._refuse(ErrorCode.coordinator_not_available)  # what clients try again
-
-
-Answers = list[tuple[Ticket, Any]]
-
-
-class Shard:
-    """One partition of groups: its journal, its coordinator, what was decided and is yet to be written, with
-    the answers that wait for that, and those that wait for a commit."""
-
-    __slots__ = ("answers", "commits", "coordinator", "entries", "journal", "uncommitted")
-
-    def __init__(self, journal: Journal, coordinator: GroupCoordinator) -> None:
-        self.journal = journal
-        self.coordinator = coordinator
-        self.entries: list[Entry] = []
-        self.answers: Answers = []
-        self.commits: Turn | None = None  # of commits, which has yet to take effect
-        self.uncommitted: deque[tuple[int, Answers]] = deque()
-
-    @property
-    def partition(self) -> Partition:
-        return self.journal.partition
 
 
 class Coordinators:
@@ -107,6 +44,7 @@ class Coordinators:
         self._topics = ImageTopics(broker.image)
         self._settings = GroupSettings(broker)
         self._shards: dict[Partition, Shard] = {}
+        self._moves = GroupMoves(broker)
         self._busy: deque[Shard] = deque()  # that load, or are written anew
         self._unwritten: dict[Shard, None] = {}  # that have decided something in this moment
         self._creation_waiters: list[Callable[[], None]] = []
@@ -120,21 +58,21 @@ class Coordinators:
         partitions = self._broker.partitions.of(GROUPS_TOPIC)
         if not partitions or len(group_id) > GROUP_ID_LENGTH_MAX:
             return None
-        return partitions[_java_hash(group_id) % len(partitions)]
+        return partitions[self._moves.place_of(group_id, len(partitions))]
 
     def place_of(self, group_id: str) -> tuple[TopicFacts, int] | None:
         """The same wherever it is: the topic, and the number of the partition."""
         topic = self._broker.image.topics.get(GROUPS_TOPIC)
         if topic is None or not topic.partitions or len(group_id) > GROUP_ID_LENGTH_MAX:
             return None
-        return topic, _java_hash(group_id) % len(topic.partitions)
+        return topic, self._moves.place_of(group_id, len(topic.partitions))
 
     def find(self, group_id: str) -> Shard | ErrorCode:
         """The shard that serves a group now, or why there is none."""
         partition = self.partition_of(group_id)
         shard = self._shards.get(partition) if partition is not None else None
         if shard is not None:
-            return shard if shard.journal.is_loaded else self._state_of(shard)
+            return self._moves.refusal(shard, group_id) or self._state_of(shard)
         is_too_long = len(group_id) > GROUP_ID_LENGTH_MAX
         return ErrorCode.invalid_group_id if is_too_long else ErrorCode.not_coordinator
 
@@ -144,6 +82,9 @@ class Coordinators:
             return shard
         is_failed = shard.journal.failure is not None
         return ErrorCode.coordinator_not_available if is_failed else ErrorCode.coordinator_load_in_progress
+
+    def loaded(self) -> list[Shard]:
+        return [shard for shard in self._shards.values() if shard.journal.is_loaded]
 
     def all(self) -> Iterator[Shard | ErrorCode]:
         for shard in list(self._shards.values()):
@@ -181,7 +122,7 @@ class Coordinators:
         """Load what the partition has of its groups; until then they are told to wait."""
         if partition.topic != GROUPS_TOPIC or partition.role is not Role.LEADER or partition in self._shards:
             return
-        coordinator = GroupCoordinator(self._patterns)
+        coordinator = GroupCoordinator(self._patterns, self._moves.belonging_to(partition.index))
         shard = Shard(Journal(partition, coordinator), coordinator)
         self._shards[partition] = shard
         if partition.log.end_offset == partition.log.start_offset:
@@ -195,17 +136,18 @@ class Coordinators:
         shard = self._shards.pop(partition, None)
         if shard is None:
             return
+        self._moves.forget(shard)
         turn = self._turn(shard)
         for group in shard.coordinator.groups.values():
             if isinstance(group, ClassicGroup):
                 group.stop(turn, ErrorCode.not_coordinator)
-        _give(turn.decision.answers)
+        give(turn.decision.answers)
         self._unwritten.pop(shard, None)
-        _fail(shard.answers, ErrorCode.not_coordinator)
-        _fail(shard.commits.decision.answers if shard.commits is not None else [], ErrorCode.not_coordinator)
+        fail(shard.answers, ErrorCode.not_coordinator)
+        fail(shard.commits.decision.answers if shard.commits is not None else [], ErrorCode.not_coordinator)
         shard.entries, shard.answers, shard.commits = [], [], None
         for _, answers in shard.uncommitted:
-            _fail(answers, ErrorCode.not_coordinator)
+            fail(answers, ErrorCode.not_coordinator)
         if shard in self._busy:
             self._busy.remove(shard)
 
@@ -257,7 +199,7 @@ class Coordinators:
             self._write(shard)
         if self._serves(shard):
             self._reload(shard, repr(bug))
-        _fail(turn.decision.answers, ErrorCode.unknown_server_error)
+        fail(turn.decision.answers, ErrorCode.unknown_server_error)
 
     def _turn(self, shard: Shard) -> Turn:
         broker = self._broker
@@ -278,7 +220,7 @@ class Coordinators:
             try:
                 shard.journal.take(decision.entries)
             except RefusedBatch as refusal:
-                _fail(decision.answers, ErrorCode.unknown_server_error)
+                fail(decision.answers, ErrorCode.unknown_server_error)
                 self._revert(shard, turn, refusal.reason)
                 return
             shard.entries += decision.entries
@@ -302,7 +244,7 @@ class Coordinators:
         try:
             end_offset = shard.journal.write(entries, self._broker.now_ms)
         except OSError as failure:
-            _fail(answers, ErrorCode.coordinator_not_available)
+            fail(answers, ErrorCode.coordinator_not_available)
             self._broker.fail_directory(partition.directory, failure)
             if self._serves(shard):  # too many open files, and the directory is well
                 self._reload(shard, str(failure))
@@ -315,7 +257,7 @@ class Coordinators:
     @staticmethod
     def _answer(shard: Shard, end_offset: int, answers: Answers) -> None:
         if answers and shard.journal.is_committed(end_offset):
-            _give(answers)
+            give(answers)
         elif answers:
             shard.uncommitted.append((end_offset, answers))
 
@@ -326,7 +268,7 @@ class Coordinators:
         undone = self._turn(shard)
         for group_id, former in turn.formers.items():
             shard.coordinator.revert(undone, group_id, former)
-        _give(undone.decision.answers)
+        give(undone.decision.answers)
 
     def _serves(self, shard: Shard) -> bool:
         return self._shards.get(shard.partition) is shard
@@ -345,7 +287,7 @@ class Coordinators:
         if shard is None:
             return
         while shard.uncommitted and shard.journal.is_committed(shard.uncommitted[0][0]):
-            _give(shard.uncommitted.popleft()[1])
+            give(shard.uncommitted.popleft()[1])
         start_offset = shard.journal.take_start()
         if start_offset is not None:
             try:
@@ -385,6 +327,7 @@ class Coordinators:
         for partition in unloaded:
             self.resign(partition)
             self.lead(partition)
+        self._moves.tick()
         for shard in list(self._shards.values()):
             timers = shard.coordinator.timers
             while timers.next_ms is not None and timers.next_ms <= self._broker.uptime_ms:
@@ -401,12 +344,15 @@ class Coordinators:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._unwritten or self._busy)
+        return bool(self._unwritten or self._busy or self._moves.has_work)
 
     def work(self) -> None:
         """What is unwritten, else one piece of what takes long."""
         if self._unwritten:
             self.write()
+            return
+        if not self._busy:
+            self._moves.work()
             return
         shard = self._busy[0]
         if shard.journal.is_loaded:
@@ -430,6 +376,7 @@ class Coordinators:
         elif journal.is_loaded:
             self._drop_undecided(journal)
             self.run(shard, GroupCoordinator.resume)
+            self._moves.on_loaded(shard)
             if shard.coordinator.groups:
                 self._broker.events.append(
                     info(
@@ -460,23 +407,3 @@ class Coordinators:
         self._broker.maybe_flush(shard.partition)  # where only what is on disk counts, readers wait for it
         if not shard.journal.is_being_written_anew:
             self._busy.remove(shard)
-
-
-def _give(answers: Answers) -> None:
-    for ticket, answer in answers:
-        ticket.give(answer)
-
-
-def _fail(answers: Answers, code: ErrorCode) -> None:
-    for ticket, _ in answers:
-        ticket.fail(code)
-
-
-@lru_cache(maxsize=1_000)
-def _java_hash(text: str) -> int:
-    """`String.hashCode` without its sign, which is how Kafka finds the partition of a group."""
-    raw = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for at in range(0, len(raw), 2):
-        value = (31 * value + (raw[at] << 8 | raw[at + 1])) & 0xFFFFFFFF
-    return value & 0x7FFFFFFF

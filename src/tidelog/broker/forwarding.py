@@ -121,11 +121,16 @@ class Forwarding:
             return
         unsent, self._unsent = self._unsent, []
         for frame, on_answer, _, _ in unsent:
-            self._number = self._number % _NUMBER_MAX + 1
-            self._sent[node_id, self._number] = (on_answer, broker.uptime_ms + FORWARD_WAIT_MS)
-            numbered = bytearray(len(frame).to_bytes(4, "big") + frame)
-            numbered[8:12] = self._number.to_bytes(4, "big")
-            broker.effects.append(PeerSend(node_id, FORWARD, address.host, address.port, numbered))
+            self.ask(node_id, frame, on_answer)
+
+    def ask(self, node_id: int, frame: bytes, on_answer: OnAnswer) -> None:
+        """Send a frame (without its size) to a broker that is there; None is its answer if there is none."""
+        broker, address = self._broker, self._broker.image.brokers[node_id]
+        self._number = self._number % _NUMBER_MAX + 1
+        self._sent[node_id, self._number] = (on_answer, broker.uptime_ms + FORWARD_WAIT_MS)
+        numbered = bytearray(len(frame).to_bytes(4, "big") + frame)
+        numbered[8:12] = self._number.to_bytes(4, "big")
+        broker.effects.append(PeerSend(node_id, FORWARD, address.host, address.port, numbered))
 
     def on_frame(self, node_id: int, frame: memoryview) -> None:
         sent = self._sent.pop((node_id, int.from_bytes(frame[:4], "big")), None)

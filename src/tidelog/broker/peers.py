@@ -3,7 +3,8 @@
 | lane      | carries                                   | why its own connection                          |
 |-----------|-------------------------------------------|-------------------------------------------------|
 | REPLICATE | one Fetch at a time                       | it waits at the leader for records              |
-| FORWARD   | requests that are the controller's        | answers come in order; none waits for a fetch   |
+| FORWARD   | requests that are the controller's, and   | answers come in order; none waits for records   |
+|           | fetches of groups that move               |                                                 |
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ has come to use ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -33,7 +33,10 @@ class Feature(NamedTuple):
     newest_level: int
 
 
-SUPPORTED: tuple[Feature, ...] = (Feature("tidelog.version", 1, 2),)
+NAME = "tidelog.version"
+GROUPS_LEVEL = 2  # from which on groups are where Kafka keeps them
+GROUPS_TOPIC = "__consumer_offsets"
+SUPPORTED: tuple[Feature, ...] = (Feature(NAME, 1, 2),)
 
 
 class UpgradeType(IntEnum):
@@ -54,10 +57,43 @@ def decide_first_levels(image: Image, is_new: bool, is_alone: bool = False) -> l
     newest = {feature.name: feature.newest_level for feature in SUPPORTED}
     if FEATURES in image.versions:
         updates = [FeatureUpdate(name, level, UpgradeType.UPGRADE) for name, level in newest.items()]
-        return decide_levels(image, updates) if is_alone and unknown_level(image) is None else []
+        if not is_alone or unknown_level(image) is not None:
+            return []
+        return decide_levels(image, updates, is_alone)
     oldest = {feature.name: feature.oldest_level for feature in SUPPORTED}
-    levels = newest if is_new or is_alone else oldest
-    return [Create(FEATURES, encode_fields(epoch=0, levels=levels))]
+    moved = _moved_after(image, {}, newest, is_alone) if is_alone and not is_new else None
+    return [Create(FEATURES, _encode(0, newest if is_new or is_alone else oldest, moved))]
+
+
+def uses_kafka_places(image: Image) -> bool:
+    """Whether groups are in the partitions in which Kafka keeps them, or on their way there."""
+    return image.feature_levels.get(NAME, 0) >= GROUPS_LEVEL
+
+
+def decide_moved(image: Image, index: int, awaited: Collection[int]) -> list[Operation]:
+    """One of the partitions that were to get groups from another has them; after the last, nothing is said
+    of it any more."""
+    moved = {*(image.groups_moved or ()), index}
+    left = sorted(moved) if any(each not in moved for each in awaited) else None
+    return [
+        Write(FEATURES, _encode(image.features_epoch, image.feature_levels, left), image.versions[FEATURES])
+    ]
+
+
+def _encode(epoch: int, levels: Mapping[str, int], moved: Collection[int] | None) -> bytes:
+    if moved is None:
+        return encode_fields(epoch=epoch, levels=levels)
+    return encode_fields(epoch=epoch, levels=levels, groups_moved=sorted(moved))
+
+
+def _moved_after(
+    image: Image, before: Mapping[str, int], after: Mapping[str, int], is_alone: bool
+) -> Collection[int] | None:
+    """Groups begin to move with the level; where others may just be making the topic that keeps them, also
+    while it is not known."""
+    is_due = before.get(NAME, 0) < GROUPS_LEVEL <= after.get(NAME, 0)
+    has_groups = GROUPS_TOPIC in image.topics or not is_alone
+    return () if is_due and has_groups else image.groups_moved
 
 
 def unknown_level(image: Image, supported: Sequence[Feature] = SUPPORTED) -> str | None:
@@ -104,6 +140,8 @@ def _problem(current: int, update: FeatureUpdate, node_id: int, supported: Seque
             "Can't downgrade the version of this feature without setting the upgrade type to either "
             "safe or unsafe downgrade."
         )
+    if update.name == NAME and update.level < GROUPS_LEVEL <= current:
+        return "Refusing to perform the requested downgrade: groups have moved to other partitions."
     if update.level > current and update.upgrade_type != UpgradeType.UPGRADE:
         return "Can't downgrade to a newer version."
     return None
@@ -122,11 +160,12 @@ def _problem_of_others(
     return None
 
 
-def decide_levels(image: Image, updates: Sequence[FeatureUpdate]) -> list[Operation]:
+def decide_levels(image: Image, updates: Sequence[FeatureUpdate], is_alone: bool = False) -> list[Operation]:
     """Write the new levels under the next epoch; nothing if they are as they were. Level 0 is none."""
     levels = image.feature_levels | {update.name: update.level for update in updates}
     levels = {name: level for name, level in levels.items() if level > 0}
     if levels == image.feature_levels:
         return []
-    fields = encode_fields(epoch=image.features_epoch + 1, levels=levels)
+    moved = _moved_after(image, image.feature_levels, levels, is_alone)
+    fields = _encode(image.features_epoch + 1, levels, moved)
     return [Write(FEATURES, fields, image.versions[FEATURES])]

@@ -213,6 +213,8 @@ class Image:
         self.next_producer_id = 0
         self.features_epoch = -1
         self.feature_levels: dict[str, int] = {}
+        # While groups move between partitions: the partitions that have all of theirs.
+        self.groups_moved: frozenset[int] | None = None
 
     @property
     def client_metrics(self) -> dict[str, dict[str, str]]:
@@ -289,6 +291,8 @@ class Image:
             self.next_producer_id = fields["next"]
         elif path == FEATURES:
             self.features_epoch, self.feature_levels = fields["epoch"], fields["levels"]
+            moved = fields.get("groups_moved")
+            self.groups_moved = frozenset(moved) if moved is not None else None
         elif path == CONTROLLER_EPOCH:
             self.controller_epoch = fields["epoch"]
         elif path == CONTROLLER:

@@ -9,10 +9,10 @@ be answered. What is written takes effect by `GroupState.replay`, here and after
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from tidelog.base.decision import Ticket
+from tidelog.base.decision import Entry, Ticket
 from tidelog.base.limits import (
     GROUP_METADATA_SIZE_MAX,
     OFFSETS_EXPIRED_MAX,
@@ -56,8 +56,8 @@ class CommitAsk(NamedTuple):
 
 
 class GroupCoordinator(GroupState):
-    def __init__(self, patterns: Patterns) -> None:
-        super().__init__()
+    def __init__(self, patterns: Patterns, belongs: Callable[[str], bool] | None = None) -> None:
+        super().__init__(belongs)
         self.timers: Timers[Alarm] = Timers()
         self._patterns = patterns
         self._expiry = GroupTimer(Alarm(EXPIRY, "", ""))
@@ -69,6 +69,37 @@ class GroupCoordinator(GroupState):
         for group in self.groups.values():
             group.resume(turn)
         self._await_expiry(turn)
+
+    def close(self, turn: Turn) -> None:
+        """Groups that another partition keeps are served there from now on: none of them changes here."""
+        for group_id in self.strangers():
+            self._stop_group(turn, group_id)
+        turn.decision.entries.append(Entry(records.CLOSED_KEY, records.CLOSED_VALUE))
+
+    def take_in(self, turn: Turn, entries: Iterable[Entry]) -> None:
+        """Write what another partition has of groups that belong here. Nobody is served by them until all of
+        it is written, so what an earlier attempt has left here is not timed."""
+        for entry in entries:
+            key = records.read_key(entry.key)
+            is_offset = key.kind in (records.OFFSET_0, records.OFFSET)
+            if is_offset and (key.name, key.partition) in self.offsets.of(key.group_id):
+                continue  # it is the same, or newer
+            if not is_offset:
+                self._stop_group(turn, key.group_id)
+            turn.decision.entries.append(entry)
+
+    def _stop_group(self, turn: Turn, group_id: str) -> None:
+        group = self.groups.get(group_id)
+        if isinstance(group, ClassicGroup):
+            group.stop(turn, ErrorCode.not_coordinator)
+        elif group is not None:
+            group.stop(turn)
+
+    def resume_group(self, turn: Turn, group_id: str) -> None:
+        """A group has come from another partition: its sessions begin."""
+        group = self.groups.get(group_id)
+        if group is not None:
+            group.resume(turn)
 
     def _take_back(self, turn: Turn, group_id: str) -> None:
         """A request is refused: if it had decided something by then, its group is what it was."""

@@ -58,6 +58,10 @@ class Offsets:
         elif spots is not None and spots.pop((topic, partition), None) is not None and not spots:
             del self._by_group[group_id]
 
+    def forget(self, group_id: str) -> None:
+        """Another partition keeps the group."""
+        self._by_group.pop(group_id, None)
+
     def commit(self, turn: Turn, group_id: str, commits: list[Commit], retention_ms: int) -> list[ErrorCode]:
         """Write what may be written; for each partition its error or none."""
         now_ms = turn.now_ms

@@ -14,6 +14,9 @@ nothing depends on the order of records with different keys.
 | 7    | group, member              | the member's part in it                                |
 | 8    | group, member              | where the member stands                                |
 | 16   | group, pattern             | the topics that the pattern matched                    |
+| 30000 | nothing else               | groups that another partition keeps are closed here    |
+
+The last one is ours alone; Kafka says that it does not know it, and goes on.
 
 **Invariant:** what is written here is read here, and by Kafka 4.3; other bytes raise `CorruptBatch`.
 """
@@ -32,8 +35,10 @@ from tidelog.protocol.wire import write_compact_string, write_string, write_unsi
 
 OFFSET_0, OFFSET, CLASSIC, CONSUMER, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURRENT = range(9)
 PATTERN = 16
+CLOSED = 30_000
 _KINDS = (*range(CURRENT + 1), PATTERN)
 NO_ID = bytes(16)
+CLOSED_KEY, CLOSED_VALUE = pack(">h", CLOSED), pack(">h", 0)
 _STATES = range(3)  # of a member: `reconcile.MemberState`
 
 _KIND_AND_SIZE = Struct(">hh")

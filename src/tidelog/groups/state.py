@@ -1,14 +1,16 @@
 """The groups of one partition of `__consumer_offsets` as its journal has them.
 
 `replay` is the only way in which a written record takes effect, while the coordinator serves and when it
-loads.
+loads. Once a partition is closed to groups that another one keeps, what it has of them stays as it is until
+the other one has it.
 
 **Invariant:** the state after every decision that was written is what a replay of the journal gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from tidelog.base.decision import Entry
 from tidelog.base.limits import OFFSETS_PER_PIECE
@@ -17,7 +19,7 @@ from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
 from tidelog.groups.facts import Fact, offset_entry, read_entry
 from tidelog.groups.offsets import Offsets, Spot
-from tidelog.groups.records import OFFSET, ClassicValue, group_key
+from tidelog.groups.records import CLOSED_KEY, CLOSED_VALUE, OFFSET, ClassicValue, group_key
 from tidelog.groups.turn import Turn
 from tidelog.protocol.errors import ErrorCode
 
@@ -26,16 +28,23 @@ Group = ClassicGroup | ConsumerGroup
 
 
 class GroupState:
-    def __init__(self) -> None:
+    def __init__(self, belongs: Callable[[str], bool] | None = None) -> None:
+        """`belongs`: whether a group is this partition's to keep; all are if nothing is said."""
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
+        self.is_closed = False  # to groups that do not belong here
+        self.left: dict[bytes, bytes] = {}  # the records of such groups
+        self._belongs = belongs or (lambda group_id: True)
 
     def replay(self, entry: Entry) -> None:
         """Let a record take effect; CorruptBatch if it is none of ours or Kafka's."""
         fact = read_entry(entry)
         if fact is None:
-            return
-        if fact.kind == OFFSET:
+            if entry.key == CLOSED_KEY:
+                self._close()
+        elif self.is_closed and not self._belongs(fact.group_id):
+            self._replay_left(entry)
+        elif fact.kind == OFFSET:
             _, group_id, topic, partition, value = fact
             self.offsets.replay(group_id, topic, partition, value)
             if value is not None and group_id not in self.groups:
@@ -44,6 +53,32 @@ class GroupState:
             self._replay_classic(fact.group_id, fact.value, entry)
         else:
             self._replay_consumer(fact)
+
+    # Groups that another partition keeps.
+
+    def strangers(self) -> list[str]:
+        """The groups here that do not belong here."""
+        return [group_id for group_id in self._ids() if not self._belongs(group_id)]
+
+    def _close(self) -> None:
+        self.is_closed = True
+        for group_id in self.strangers():
+            for entry in (*self._stored_group(group_id), *self._stored_offsets(group_id)):
+                self._replay_left(entry)
+            self.groups.pop(group_id, None)
+            self.offsets.forget(group_id)
+
+    def _replay_left(self, entry: Entry) -> None:
+        if entry.value is None:
+            self.left.pop(entry.key, None)
+        else:
+            self.left[entry.key] = entry.value
+
+    def forget_left(self, turn: Turn) -> None:
+        """The other partition has all of them: take some out of the journal."""
+        turn.decision.entries += [Entry(key, None) for key in islice(self.left, OFFSETS_PER_PIECE)]
+
+    # Replaying.
 
     def _replay_classic(self, group_id: str, value: ClassicValue | None, entry: Entry) -> None:
         group = self.groups.get(group_id)
@@ -110,15 +145,25 @@ class GroupState:
 
     def stored(self) -> Iterator[list[Entry]]:
         """All that the journal needs to have, in pieces; groups and offsets may come and go meanwhile."""
-        for group_id in list(dict.fromkeys((*self.groups, *self.offsets.group_ids()))):
+        if self.is_closed:
+            yield [Entry(CLOSED_KEY, CLOSED_VALUE)]
+        for group_id in self._ids():
             yield self._stored_group(group_id)
             spots = list(self.offsets.of(group_id))
             for start in range(0, len(spots), OFFSETS_PER_PIECE):
                 yield self._stored_offsets(group_id, spots[start : start + OFFSETS_PER_PIECE])
+        keys = list(self.left)
+        for start in range(0, len(keys), OFFSETS_PER_PIECE):
+            piece = keys[start : start + OFFSETS_PER_PIECE]
+            yield [Entry(key, self.left[key]) for key in piece if key in self.left]
 
-    def _stored_offsets(self, group_id: str, spots: list[Spot]) -> list[Entry]:
+    def _ids(self) -> list[str]:
+        return list(dict.fromkeys((*self.groups, *self.offsets.group_ids())))
+
+    def _stored_offsets(self, group_id: str, spots: list[Spot] | None = None) -> list[Entry]:
         committed = self.offsets.of(group_id)
-        return [offset_entry(group_id, *spot, committed[spot]) for spot in spots if spot in committed]
+        wanted = committed if spots is None else spots
+        return [offset_entry(group_id, *spot, committed[spot]) for spot in wanted if spot in committed]
 
     def _stored_group(self, group_id: str) -> list[Entry]:
         group = self.groups.get(group_id)
@@ -134,4 +179,4 @@ class GroupState:
         members = sum(
             len(group.members) for group in self.groups.values() if isinstance(group, ConsumerGroup)
         )
-        return len(self.groups) + RECORDS_PER_MEMBER * members + len(self.offsets)
+        return len(self.groups) + RECORDS_PER_MEMBER * members + len(self.offsets) + len(self.left)

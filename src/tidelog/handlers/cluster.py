@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tidelog.base.limits import AUTO_CREATED_TOPICS_MAX
 from tidelog.broker.broker import Broker
-from tidelog.broker.coordinators import GROUPS_TOPIC
+from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.image import NOBODY, TopicFacts
 from tidelog.cluster.store import Outcome
 from tidelog.handlers.describe import CLUSTER_OPERATIONS, NO_OPERATIONS, TOPIC_OPERATIONS

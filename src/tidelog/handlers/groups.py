@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.broker.broker import Broker
-from tidelog.broker.coordinators import Awaited, Command
+from tidelog.broker.shard import Awaited, Command
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Sync, SyncAnswer
 from tidelog.groups.heartbeat import JOIN_EPOCH, STATIC_LEAVE_EPOCH, Heartbeat, HeartbeatAnswer
 from tidelog.handlers.request import NO_THROTTLE, Request, Result

@@ -17,10 +17,7 @@ it stands for is on disk behind it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import Protocol
-
-from crc32c import crc32c
 
 from tidelog.base.decision import Entry
 from tidelog.base.limits import (
@@ -31,18 +28,14 @@ from tidelog.base.limits import (
     JOURNAL_SLICE_SIZE,
 )
 from tidelog.log.segment import Unready
-from tidelog.protocol.batch import CODEC_MASK, CONTROL_BIT, LENGTH_OVERHEAD, TRANSACTIONAL_BIT
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
-from tidelog.protocol.records import Marker, build_pairs, read_marker, read_pairs, read_records
+from tidelog.protocol.records import build_pairs
+from tidelog.replication.journal_reader import JournalReader
 from tidelog.replication.partition import Partition
 
 GROWTH_MAX = 4  # records for each that is kept, before the journal is written anew
 _KEY_SIZE_MAX = 8 * 1024  # where nobody means harm
 _RECORD_OVERHEAD = 32  # bytes of a record besides its key and value, at most
-# Base offset, length, crc, attributes, last offset delta, producer id, record count.
-_HEAD = Struct(">qi5xIhi16xq6xi")
-assert _HEAD.size == BATCH_HEADER_SIZE
-_CRC_FROM = 21
 
 
 class Machine(Protocol):
@@ -66,9 +59,7 @@ class Journal:
         self.machine = machine
         self.is_loaded = False
         self.failure: str | None = None
-        self._next_offset = partition.log.start_offset
-        self._latest: dict[bytes, bytes] = {}  # of what has been read so far
-        self._undecided: dict[int, list[Entry]] = {}  # of open transactions, by producer
+        self._reader = JournalReader(partition.log.start_offset)
         self._unapplied: Iterator[tuple[bytes, bytes]] | None = None
         self._pieces: Iterator[list[Entry]] | None = None  # of what is being written anew
         self._anew_offset = 0  # where that began
@@ -88,65 +79,26 @@ class Journal:
             lookup.work.step()
         except CorruptBatch as problem:
             partition = self.partition
-            self.failure = f"{partition.topic}-{partition.index} at offset {self._next_offset}: {problem}"
+            self.failure = (
+                f"{partition.topic}-{partition.index} at offset {self._reader.next_offset}: {problem}"
+            )
 
     def _read(self) -> None:
         log = self.partition.log
-        found = log.read(self._next_offset, log.end_offset, JOURNAL_SLICE_SIZE)
+        found = log.read(self._reader.next_offset, log.end_offset, JOURNAL_SLICE_SIZE)
         if found is None:
-            self._unapplied = iter(self._latest.items())
+            self._unapplied = iter(self._reader.latest.items())
             return
         try:
-            data = found.read()
+            self._reader.take(found.read())
         finally:
             found.release()
-        position, end = 0, len(data)
-        while position + BATCH_HEADER_SIZE <= end:
-            base_offset, length, crc, attributes, last_delta, producer_id, count = _HEAD.unpack_from(
-                data, position
-            )
-            stop = position + LENGTH_OVERHEAD + length
-            if stop > end:
-                break
-            if crc32c(memoryview(data)[position + _CRC_FROM : stop]) != crc:
-                raise CorruptBatch("the checksum of a batch does not match")
-            if attributes & (CODEC_MASK | CONTROL_BIT | TRANSACTIONAL_BIT):
-                self._take_unusual(data[position:stop], attributes, producer_id)
-            else:
-                self._take(read_pairs(data, position + BATCH_HEADER_SIZE, stop, count))
-            self._next_offset = base_offset + last_delta + 1
-            position = stop
-
-    def _take(self, pairs: list[tuple[bytes | None, bytes | None]]) -> None:
-        latest = self._latest
-        for key, value in pairs:
-            if key is None:
-                raise CorruptBatch("a record without a key")
-            if value is None:
-                latest.pop(key, None)
-            else:
-                latest[key] = value
-
-    def _take_unusual(self, batch: bytes, attributes: int, producer_id: int) -> None:
-        """Compressed batches, and those of transactions, which count when they are committed."""
-        if attributes & CONTROL_BIT:
-            ended = read_marker(batch)
-            undecided = self._undecided.pop(producer_id, [])
-            if ended is not None and ended[0] is Marker.COMMIT:
-                self._take([(entry.key, entry.value) for entry in undecided])
-            return
-        pairs = [(record.key, record.value) for record in read_records(batch)]
-        if attributes & TRANSACTIONAL_BIT:
-            open_entries = self._undecided.setdefault(producer_id, [])
-            open_entries += [Entry(key, value) for key, value in pairs if key is not None]
-        else:
-            self._take(pairs)
 
     def _apply(self, unapplied: Iterator[tuple[bytes, bytes]]) -> None:
         for _ in range(JOURNAL_ENTRIES_APPLIED):
             following = next(unapplied, None)
             if following is None:
-                self._latest = {}
+                self._reader.latest = {}
                 self._unapplied = None
                 self.is_loaded = True
                 return
@@ -154,9 +106,7 @@ class Journal:
 
     def drop_undecided(self) -> int:
         """Forget what transactions that are still open have written; how many records that were."""
-        count = sum(map(len, self._undecided.values()))
-        self._undecided = {}
-        return count
+        return self._reader.drop_undecided()
 
     # Serving.
 

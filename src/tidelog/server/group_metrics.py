@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from tidelog.base.metrics import Family, labels_of
 from tidelog.broker.broker import Broker
-from tidelog.broker.coordinators import Shard
+from tidelog.broker.shard import Shard
 
 _NAME = "kafka_consumergroup_"
 MEMBERS = Family(f"{_NAME}members", "gauge", "Members of a group.")

@@ -21,9 +21,12 @@ from tests.compat.java.members import RANGE, UNIFORM, Group
 from tests.compat.java.operator import JavaOperator
 from tests.compat.java.tools import dump, files_of, replace_partition, running_kafka
 
-OFFSETS = "__consumer_offsets-0"
+PARTITIONS = (
+    50  # as many as Kafka makes if nobody says otherwise: each finds the groups that the other put there
+)
+OFFSETS = [f"__consumer_offsets-{index}" for index in range(PARTITIONS)]
 SETTINGS = {
-    "offsets.topic.num.partitions": "1",
+    "offsets.topic.num.partitions": str(PARTITIONS),
     "group.initial.rebalance.delay.ms": "0",
     "group.consumer.min.heartbeat.interval.ms": "100",
     "group.consumer.heartbeat.interval.ms": "200",
@@ -41,10 +44,6 @@ class Told:
 
     log_dir: Path
     survey: Survey
-
-    @property
-    def offsets(self) -> Path:
-        return self.log_dir / OFFSETS
 
 
 def tell(operator: JavaOperator, history: Path) -> Survey:
@@ -94,12 +93,18 @@ class Records:
     kinds: set[tuple[str, ...]]
 
 
-def records_of(folder: Path) -> Records:
-    dumped = dump(files_of(folder, ".log"), "--offsets-decoder")
+def records_of(log_dir: Path) -> Records:
+    files = [path for name in OFFSETS for path in files_of(log_dir / name, ".log") if path.stat().st_size]
+    dumped = dump(files, "--offsets-decoder")
     assert dumped.complaints == ()
     pairs = [(found[1], found[2]) for line in dumped.lines if (found := RECORD.search(line))]
     assert len(pairs) == sum(line.startswith("| offset: ") for line in dumped.lines)
     return Records(dict(pairs), {kind_of(key, value) for key, value in pairs})
+
+
+def places_of(log_dir: Path) -> dict[str, bool]:
+    """Which partitions have records."""
+    return {name: any(path.stat().st_size for path in files_of(log_dir / name, ".log")) for name in OFFSETS}
 
 
 def kind_of(key: str, value: str) -> tuple[str, ...]:
@@ -111,7 +116,7 @@ def kind_of(key: str, value: str) -> tuple[str, ...]:
 
 
 def test_kafkas_tool_decodes_every_record(ours: Told) -> None:
-    records = records_of(ours.offsets)
+    records = records_of(ours.log_dir)
     note = records.last['{"type":"1","data":{"group":"plain","topic":"t","partition":0}}']
     assert (json.loads(note)["data"]["offset"], json.loads(note)["data"]["metadata"]) == (3, "note")
     assert records.last['{"type":"1","data":{"group":"plain","topic":"t","partition":1}}'] == "<DELETE>"
@@ -134,17 +139,21 @@ def test_kafka_and_tidelog_take_up_the_groups_of_each_other(
     with running_kafka(site) as bootstrap:
         theirs = tell(JavaOperator(bootstrap, jvm), tmp_path)
     assert theirs == ours.survey
-    kept = tmp_path / OFFSETS
-    shutil.copytree(site.log_directory / OFFSETS, kept)
-    assert records_of(ours.offsets).kinds == records_of(kept).kinds
+    kept = tmp_path / "kept"
+    for name in OFFSETS:
+        shutil.copytree(site.log_directory / name, kept / name)
+    assert records_of(ours.log_dir).kinds == records_of(kept).kinds
+    assert places_of(ours.log_dir) == places_of(kept)
     house = tmp_path / "house"
     with running_broker(house, SETTINGS) as bootstrap:
         operator = JavaOperator(bootstrap, jvm)
         operator.create_topic("t", 2, {})
         operator.admin("alter_group_offsets", group="any", offsets=[("t", 0, 0, "")])
-    replace_partition(house / OFFSETS, kept)
+    for name in OFFSETS:
+        replace_partition(house / name, kept / name)
     with running_broker(house, SETTINGS) as bootstrap:
         assert survey(JavaOperator(bootstrap, jvm)) == theirs
-    replace_partition(site.log_directory / OFFSETS, ours.offsets)
+    for name in OFFSETS:
+        replace_partition(site.log_directory / name, ours.log_dir / name)
     with running_kafka(site, ["t"]) as bootstrap:
         assert survey(JavaOperator(bootstrap, jvm)) == ours.survey
