@@ -250,3 +250,41 @@ def test_the_room_is_full_at_its_bound_of_partitions(tmp_path: Path, monkeypatch
     room.tick(20)
     room.wake()
     assert (room.watched_count, room.count) == (0, 0)
+
+
+class Broken(Waiter):
+    """Cannot be answered, because of a bug."""
+
+    def try_finish(self) -> Answer | None:
+        raise RecursionError("try_finish")
+
+    def finish_late(self) -> Answer | None:
+        raise ValueError("finish_late")
+
+
+@pytest.mark.parametrize("reason", ["try_finish", "finish_late"])
+def test_a_bug_in_one_answer_is_nobody_else_s(partition: Partition, reason: str) -> None:
+    room, connections = WaitingRoom(), [Connection(1_000) for _ in range(3)]
+    waiters = [Waiter(100, partition), Broken(100, partition), Waiter(100, partition)]
+    for waiter, connection in zip(waiters, connections, strict=True):
+        waiter.is_ready = True
+        room.park(waiter, connection)
+    if reason == "try_finish":
+        room.on_moved(partition)
+    else:
+        room.tick(100)
+    while room.wake_next():
+        pass
+    assert [connection.output != [] for connection in connections] == [True, False, True]
+    assert [(parked, str(bug)) for parked, bug in room.failed] == [(waiters[1], reason)]
+    assert (room.count, room.watched_count, waiters[1].is_gone) == (0, 0, True)
+    room.drop(connections[1])
+    assert room.count == 0, "it has left once"
+
+
+def test_who_drives_a_room_without_connections_hears_of_bugs(partition: Partition) -> None:
+    room = WaitingRoom()
+    room.park(Broken(100, partition), Connection(1_000))
+    room.on_moved(partition)
+    with pytest.raises(RecursionError):
+        room.wake()

@@ -1,12 +1,13 @@
 """A fetch of cold pages does not stall other clients.
 
 The first test closes a gate in front of the disk and looks at the order of things: while one client's
-pages are being read, another one is served. The second drops pages for real, where the system can.
+pages are being read, another one is served. The last one drops pages for real, where the system can.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import Awaitable, Callable
@@ -14,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from tests.server.wire_client import WireClient
 from tests.wire.harness import batch_of
@@ -97,6 +99,33 @@ def test_others_are_served_while_cold_pages_are_read(tmp_path: Path, monkeypatch
             gate.set()
             assert await cold == 4
             assert server.probe.warmed_count > 0
+
+    with_server(tmp_path, run)
+
+
+def test_a_cold_read_that_fails_takes_its_directory_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+
+    def fails(descriptor: int, position: int, size: int) -> None:
+        names.append(threading.current_thread().name)
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def read(port: int) -> int:
+        with WireClient(port) as client, pytest.raises(EOFError):
+            client.fetch("cold", 0)
+        with WireClient(port) as client:
+            return int(client.fetch("cold", 0).error_code)
+
+    async def run(server: Server) -> None:
+        await fill(server, 1)
+        monkeypatch.setattr(pages, "_read_through", fails)
+        monkeypatch.setattr(pages.PageProbe, "is_warm", lambda *_: False)
+        assert await asyncio.to_thread(read, server.port) == ErrorCode.kafka_storage_error
+        assert [name.rpartition("_")[0] for name in names] == ["tidelog-cold"], "one read, on their threads"
+        (directory,) = server.broker.partitions.directories
+        assert directory.failure is not None and "Input/output error" in directory.failure
 
     with_server(tmp_path, run)
 

@@ -1,15 +1,19 @@
-"""A slow client's cold pages: one job of a thread at a time, however often the socket can be written to."""
+"""Ranges of files on their way to a socket: cold pages, pages that cannot be read, files that were cut."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
-from tidelog.base.files import DiskDirectory, FileSlice
-from tidelog.server.pages import PageProbe
+import pytest
+
+from tidelog.base.files import DiskDirectory, File, FileSlice
+from tidelog.server.pages import OnWarm, PageProbe
 from tidelog.server.sockets import Sockets
 from tidelog.server.transport import Transport
 
@@ -42,12 +46,12 @@ class ColdPages(PageProbe):
 
     def __init__(self) -> None:
         self.is_cold = True
-        self.jobs: list[Callable[[], None]] = []
+        self.jobs: list[OnWarm] = []
 
     def is_warm(self, descriptor: int, position: int, size: int) -> bool:
         return not self.is_cold
 
-    def warm(self, descriptor: int, position: int, size: int, then: Callable[[], None]) -> None:
+    def warm(self, descriptor: int, position: int, size: int, then: OnWarm) -> None:
         self.jobs.append(then)
 
 
@@ -61,6 +65,8 @@ class QuietHost:
         self.receive_buffer = memoryview(bytearray(1_000))
         self.cold = ColdPages()
         self.probe: PageProbe = self.cold
+        self.problems: list[str] = []
+        self.unreadable: list[tuple[str, OSError]] = []
 
     def on_frames(self, transport: Transport, frames: list[memoryview]) -> None:
         raise AssertionError("nothing was sent")
@@ -69,7 +75,10 @@ class QuietHost:
         pass
 
     def on_problem(self, transport: Transport, reason: str) -> None:
-        raise AssertionError(reason)
+        self.problems.append(reason)
+
+    def on_unreadable(self, file: File, failure: OSError) -> None:
+        self.unreadable.append((file.name, failure))
 
     def on_closed(self, transport: Transport) -> None:
         pass
@@ -110,11 +119,86 @@ def test_a_slow_client_s_cold_read_is_one_job_at_a_time(tmp_path: Path) -> None:
         assert (received, len(probe.jobs)) == (HEAD, 1)
         assert loop.writer is None, "the loop would turn without end until the pages are there"
         probe.is_cold = False
-        probe.jobs[0]()
+        probe.jobs[0](None)
         received += drain(client)
         while loop.writer is not None:
             loop.writer()
             received += drain(client)
         assert (received == HEAD + BODY, len(probe.jobs)) == (True, 1)
         transport.close()
+    file.close()
+    assert host.problems == []
+
+
+def test_a_file_that_cannot_be_read_closes_the_connection_and_is_told(tmp_path: Path) -> None:
+    host = QuietHost()
+    file = DiskDirectory(str(tmp_path)).open("pages")
+    file.append(BODY)
+    ours, client = socket.socketpair()
+    with ours, client:
+        ours.setblocking(False)
+        transport = Transport(host, ours, ("client", 1), 1_000)
+        transport.connection.answer([b"head", FileSlice(file, 0, len(BODY))])
+        transport.flush()
+        failure = OSError(errno.EIO, os.strerror(errno.EIO))
+        host.cold.jobs[0](failure)
+        assert transport.is_closed and not file.is_pinned
+        assert (host.unreadable, len(host.cold.jobs)) == ([("pages", failure)], 1), "it is not tried again"
+        assert client.recv(100) == b"head" and client.recv(100) == b""
+    file.close()
+
+
+def test_a_disk_that_fails_under_sendfile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = QuietHost()
+    host.cold.is_cold = False
+    file = DiskDirectory(str(tmp_path)).open("pages")
+    file.append(BODY)
+
+    def fails(*_: object) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "sendfile", fails)
+    ours, client = socket.socketpair()
+    with ours, client:
+        ours.setblocking(False)
+        transport = Transport(host, ours, ("client", 1), 1_000)
+        transport.connection.answer([b"head", FileSlice(file, 0, len(BODY))])
+        transport.flush()
+        assert transport.is_closed and [name for name, _ in host.unreadable] == ["pages"]
+    file.close()
+
+
+def test_a_file_that_was_cut_under_a_slice_is_not_sent(tmp_path: Path) -> None:
+    host = QuietHost()
+    host.cold.is_cold = False
+    file = DiskDirectory(str(tmp_path)).open("pages")
+    file.append(BODY)
+    ours, client = socket.socketpair()
+    with ours, client:
+        ours.setblocking(False)
+        transport = Transport(host, ours, ("client", 1), 1_000)
+        transport.connection.answer([b"head", FileSlice(file, 0, len(BODY))])
+        file.truncate(0)
+        file.append(b"x" * len(BODY))  # as long as it was, and not what was promised
+        transport.flush()
+        assert transport.is_closed and host.problems == ["a file was cut while it was being sent"]
+        assert client.recv(100) == b"head" and client.recv(100) == b""
+    file.close()
+
+
+def test_a_file_that_is_cut_while_its_pages_are_read_is_not_sent(tmp_path: Path) -> None:
+    host = QuietHost()
+    file = DiskDirectory(str(tmp_path)).open("pages")
+    file.append(BODY)
+    ours, client = socket.socketpair()
+    with ours, client:
+        ours.setblocking(False)
+        transport = Transport(host, ours, ("client", 1), 1_000)
+        transport.connection.answer([b"head", FileSlice(file, 0, len(BODY))])
+        transport.flush()
+        file.truncate(10)
+        file.append(b"x" * len(BODY))
+        host.cold.is_cold = False
+        host.cold.jobs[0](None)
+        assert transport.is_closed and client.recv(100) == b"head" and client.recv(100) == b""
     file.close()

@@ -210,8 +210,9 @@ def _is_due(fault: _Fault) -> bool:
 
 
 class SimulatedFile:
-    def __init__(self, disk: SimulatedDisk, content: _Content, name: str) -> None:
+    def __init__(self, disk: SimulatedDisk, content: _Content, name: str, folder: str) -> None:
         self._disk = disk
+        self.folder = folder
         self._epoch = disk.epoch
         self._content = content
         self._pin_count = 0
@@ -297,7 +298,7 @@ class SimulatedDirectory:
             content = _Content()
             self.node.create(name, content)
         assert isinstance(content, _Content), f"{name} is a folder"
-        return SimulatedFile(self.disk, content, name)
+        return SimulatedFile(self.disk, content, name, self.path)
 
     def names(self) -> list[str]:
         return sorted(self._names())

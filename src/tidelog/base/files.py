@@ -33,6 +33,10 @@ class File(Protocol):
     size: int
     generation: int
 
+    @property
+    def folder(self) -> str:
+        """The path of the folder that it is in."""
+
     def append(self, data: Buffer) -> int:
         """Write `data` at the end; return the position of its first byte."""
 
@@ -239,6 +243,10 @@ class DiskFile:
 
     def fileno(self) -> int:
         return self._descriptor if self._descriptor >= 0 or self._closing else self._open()
+
+    @property
+    def folder(self) -> str:
+        return self._directory.path
 
     @property
     def is_pinned(self) -> bool:

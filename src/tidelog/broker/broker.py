@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tidelog.base.config import BrokerSettings, broker_setting
 from tidelog.base.descriptors import TOO_MANY_OPEN
 from tidelog.base.events import Event, error, info, warning
-from tidelog.base.files import Directory
+from tidelog.base.files import Directory, File
 from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FLUSHES_MAX
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.checkpoints import Checkpoints
@@ -334,6 +334,12 @@ class Broker:
             self.retention.on_flushed(partition)
             self.maybe_flush(partition)
         self._begin_queued_flushes()
+
+    def on_unreadable(self, file: File, failure: OSError) -> None:
+        """Bytes that an answer has promised cannot be read: the disk has failed."""
+        for directory in self.partitions.directories:
+            if file.folder.startswith(directory.path.rstrip("/") + "/"):
+                self.fail_directory(directory, failure)
 
     def fail_directory(self, directory: LogDirectory, failure: OSError) -> None:
         """Take a log directory offline for good, with everything in it."""

@@ -256,7 +256,7 @@ class FetchSessions:
             session = self._followers.get(replica_id)
             parked = session.parked if session is not None else None
             if parked is not None and not parked.is_gone:
-                self._waiting.finish(parked, parked.finish_late())
+                self._waiting.finish_now(parked)
 
     def _take_part(
         self, session: FetchSession | None, request: FetchRequest, uses_topic_ids: bool, now_ms: int

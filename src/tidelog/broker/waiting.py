@@ -1,6 +1,7 @@
 """The waiting room: requests that cannot be answered yet, until an offset, some bytes or a deadline.
 
-**Invariant:** a parked request leaves exactly once: finished, timed out, or dropped with its connection.
+**Invariant:** a parked request leaves exactly once: finished, timed out, dropped with its connection, or
+failed by a bug, which concerns nobody else.
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class WaitingRoom:
         self._seated_counts: dict[int, int] = {}  # by API key
         self.watched_count = 0  # partitions that parked requests wait for, each counted for each request
         self.answered: list[Parked] = []  # what has left, answered: its connection has output
+        self.failed: list[tuple[Parked, Exception]] = []  # by a bug; their connections are to be closed
 
     @property
     def counts(self) -> dict[int, int]:
@@ -155,9 +157,11 @@ class WaitingRoom:
         return bool(deadlines) and deadlines[0][0] <= self._due_ms
 
     def wake(self) -> None:
-        """Answer all that can be answered now."""
+        """Answer all that can be answered now, where no connection can be closed: a bug is raised."""
         while self.wake_next():
             pass
+        for _, bug in self.failed:
+            raise bug
 
     def wake_next(self) -> bool:
         """Look at one whose partition has moved, and at one whose time is over; False if there is neither.
@@ -166,12 +170,16 @@ class WaitingRoom:
             self.find_woken()
         woken = self._next_woken()
         if woken is not None:
-            answer = woken.try_finish()
-            if answer is not None:
-                self._leave(woken, answer)
+            try:
+                answer = woken.try_finish()
+            except Exception as bug:
+                self._fail(woken, bug)
+            else:
+                if answer is not None:
+                    self._leave(woken, answer)
         late = self._next_late() if self._is_any_late else None
         if late is not None:
-            self._leave(late, late.finish_late())
+            self.finish_now(late)
         return woken is not None or late is not None
 
     def find_woken(self) -> None:
@@ -225,6 +233,19 @@ class WaitingRoom:
             parked.is_gone, parked.early = True, answer
         elif not parked.is_gone:
             self._leave(parked, answer)
+
+    def finish_now(self, parked: Parked) -> None:
+        """Answer a parked request as if its deadline had come."""
+        try:
+            answer = parked.finish_late()
+        except Exception as bug:
+            self._fail(parked, bug)
+        else:
+            self._leave(parked, answer)
+
+    def _fail(self, parked: Parked, bug: Exception) -> None:
+        self._forget(parked)
+        self.failed.append((parked, bug))
 
     def drop(self, connection: Connection) -> None:
         """The connection is closed: nobody waits on it any more."""

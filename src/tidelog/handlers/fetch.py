@@ -135,6 +135,13 @@ class Reading:
     def read(self) -> None:
         """Read everything that is wanted, from the start; what an earlier read found is let go."""
         self.release()
+        try:
+            self._read_all()
+        except BaseException:
+            self.release()
+            raise
+
+    def _read_all(self) -> None:
         left = min(self._fetch.max_bytes, self._broker.settings.number("fetch.max.bytes"))
         for topic, asked, partition in self._wanted:
             fetched = self._read_one(topic, asked, partition, left)

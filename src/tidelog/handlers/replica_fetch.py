@@ -121,6 +121,13 @@ class ReplicaReading:
     def read(self) -> None:
         """Read all that has moved, from the start; what an earlier read found is let go."""
         self.release()
+        try:
+            self._read_moved()
+        except BaseException:
+            self.release()
+            raise
+
+    def _read_moved(self) -> None:
         left = min(self._fetch.max_bytes, self._broker.settings.number("fetch.max.bytes"))
         for key in self._session.moved:
             partition = self._partition(key)
@@ -213,6 +220,13 @@ class ReplicaReading:
         )
 
     def encode(self) -> Answer:
+        try:
+            return self._encode()
+        except BaseException:
+            self.release()
+            raise
+
+    def _encode(self) -> Answer:
         session = self._session
         if self._rate is not None:
             self._note_given(self._rate)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tidelog.base.descriptors import TOO_MANY_OPEN
 from tidelog.base.events import warning
-from tidelog.base.limits import BACKGROUND_THREADS, FLUSH_THREADS
+from tidelog.base.limits import BACKGROUND_THREADS, COLD_READ_THREADS, FLUSH_THREADS
 from tidelog.broker.broker import Broker, Removal
 from tidelog.broker.partitions import Checkpoint
 from tidelog.broker.relocation import CopyRequest
@@ -44,6 +44,8 @@ class Jobs:
         self._loop = loop
         self._flushers = ThreadPoolExecutor(FLUSH_THREADS, thread_name_prefix="tidelog-flush")
         self.threads = ThreadPoolExecutor(BACKGROUND_THREADS, thread_name_prefix="tidelog-io")
+        # A disk may take seconds to give a sector up, and all who wait for it hold a thread.
+        self.readers = ThreadPoolExecutor(COLD_READ_THREADS, thread_name_prefix="tidelog-cold")
         self._checkpoints: dict[LogDirectory, Checkpoint | None] = {}  # being written, and what comes next
         self._removals: list[Removal] = []
 
@@ -51,6 +53,7 @@ class Jobs:
         """Let what is under way end."""
         await self._loop.run_in_executor(None, self._flushers.shutdown)
         await self._loop.run_in_executor(None, self.threads.shutdown)
+        await self._loop.run_in_executor(None, self.readers.shutdown)
 
     def flush(self, partition: Partition, job: FlushJob) -> None:
         def on_done(future: Future[int]) -> None:

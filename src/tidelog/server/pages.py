@@ -6,18 +6,21 @@ as warm: correct, and as slow as the disk.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from tidelog.base.limits import PAGE_PROBE_STRIDE
 
+_CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+OnWarm = Callable[[OSError | None], None]
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
 
 class PageProbe:
     def __init__(
-        self, executor: ThreadPoolExecutor, call_soon: Callable[[Callable[[], None]], object]
+        self, executor: ThreadPoolExecutor, call_soon: Callable[[OnWarm, OSError | None], object]
     ) -> None:
         self._executor = executor
         self._call_soon = call_soon
@@ -34,17 +37,24 @@ class PageProbe:
                 os.preadv(descriptor, [self._byte], place, _NOWAIT)
             except BlockingIOError:
                 return False
-            except OSError:  # a filesystem that cannot say
+            except OSError as failure:
+                if failure.errno not in _CANNOT_SAY:
+                    return False  # the thread that reads it finds out
                 self._can_probe = False
                 return True
         return True
 
-    def warm(self, descriptor: int, position: int, size: int, then: Callable[[], None]) -> None:
-        """Read the range on a thread, then run `then` on the loop. The caller keeps the file pinned."""
+    def warm(self, descriptor: int, position: int, size: int, then: OnWarm) -> None:
+        """Read the range on a thread, then run `then` on the loop, with what went wrong. The caller keeps the
+        file pinned."""
         self.warmed_count += 1
-        self._executor.submit(_read_through, descriptor, position, size).add_done_callback(
-            lambda _: self._call_soon(then)
-        )
+
+        def on_done(future: Future[None]) -> None:
+            failure = future.exception()
+            known = failure if failure is None or isinstance(failure, OSError) else OSError(str(failure))
+            self._call_soon(then, known)
+
+        self._executor.submit(_read_through, descriptor, position, size).add_done_callback(on_done)
 
 
 def _read_through(descriptor: int, position: int, size: int) -> None:

@@ -19,7 +19,7 @@ from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.config import BrokerSettings
 from tidelog.base.descriptors import Descriptors
 from tidelog.base.events import debug, error, info, warning
-from tidelog.base.files import DiskDirectory
+from tidelog.base.files import DiskDirectory, File
 from tidelog.base.forms import read_address_limits
 from tidelog.base.limits import (
     ANSWERS_PER_FLUSH,
@@ -38,7 +38,7 @@ from tidelog.handlers.table import dispatch
 from tidelog.log.directory import ForeignDirectory, LogDirectory
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest
-from tidelog.server.answers import Answers
+from tidelog.server.answers import NOT_SERVED, Answers
 from tidelog.server.effects import Effects
 from tidelog.server.flushing import run_together
 from tidelog.server.jobs import PAUSE_S, Jobs
@@ -125,7 +125,7 @@ class Server:
 
     async def _start(self) -> None:
         self._jobs = Jobs(self, self.loop)
-        self.probe = PageProbe(self._jobs.threads, self.loop.call_soon_threadsafe)
+        self.probe = PageProbe(self._jobs.readers, self.loop.call_soon_threadsafe)
         descriptors = Descriptors(descriptor_share())
         self._locks = DirectoryLocks(self.settings.words("log.dirs"))
         directories = [LogDirectory(DiskDirectory(path, descriptors)) for path in self._locks.paths]
@@ -137,7 +137,7 @@ class Server:
             self.report.tell(event)
         is_sharing = self._open_store is not None or self.settings.text(CONNECT) != ""
         self.broker = Broker(self.settings, directories, os.urandom, is_sharing, read_boot_id())
-        self._answers = Answers(self.broker, self._transports, self.vitals.request_times)
+        self._answers = Answers(self.broker, self._transports, self.vitals.request_times, self.report.tell)
         self.report.level = lambda: self.broker.logger_level
         self._peer_links = Peers(self, self.loop, self.sockets, self._frame_size_max)
         self._store = await self._make_store(directories[0].path)
@@ -318,7 +318,7 @@ class Server:
             transport.flush()
             transport.close(str(problem))
         except Exception as bug:
-            transport.close("a request could not be served")
+            transport.close(NOT_SERVED)
             self.report.tell(error("request failed", peer=transport.peer, traceback=trace_of(bug)))
         else:
             if connection.output or is_kept or len(connection.slots) >= PIPELINED_REQUESTS_MAX:
@@ -336,6 +336,10 @@ class Server:
     def on_problem(self, transport: Transport, reason: str) -> None:
         self.vitals.broken_count += 1
         self.report.tell(warning("connection closed", peer=transport.peer, reason=reason))
+
+    def on_unreadable(self, file: File, failure: OSError) -> None:
+        self.broker.on_unreadable(file, failure)
+        self.settle()
 
     def on_closed(self, transport: Transport) -> None:
         del self._transports[transport.connection]

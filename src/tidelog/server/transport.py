@@ -5,19 +5,20 @@ reader costs its own patience, and what was read of it by then counts as half-re
 Before a range of a file is sent, its pages are probed; cold ones are read by a thread first, so that the
 loop never waits for a disk.
 
-**Invariant:** a file that was cut under a range to be sent closes the connection; other bytes are never
-sent in place of those that were promised.
+**Invariant:** a file that was cut under a range to be sent, or cannot be read, closes the connection; other
+bytes are never sent in place of those that were promised.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections import deque
 from typing import Protocol
 
-from tidelog.base.files import FileSlice
+from tidelog.base.files import File, FileSlice
 from tidelog.base.forms import PLAINTEXT
 from tidelog.base.limits import PIPELINED_REQUESTS_MAX, PROBE_SIZE, SEND_CHUNK_SIZE, UNSENT_BYTES_MAX
 from tidelog.protocol.connection import Answer, Connection, Piece
@@ -43,6 +44,8 @@ class Host(Protocol):
     def end_turn(self) -> None: ...
 
     def on_problem(self, transport: Transport, reason: str) -> None: ...
+
+    def on_unreadable(self, file: File, failure: OSError) -> None: ...
 
     def on_closed(self, transport: Transport) -> None: ...
 
@@ -272,7 +275,9 @@ class Transport:
         except BlockingIOError:
             self._watch_writable()
             return
-        except OSError:
+        except OSError as failure:
+            if failure.errno == errno.EIO:
+                self._give_up(failure)
             self.close()
             return
         if self._is_writing:
@@ -330,11 +335,22 @@ class Transport:
             self._sent = self._warm_size = 0
         return True
 
-    def _on_warm(self) -> None:
+    def _on_warm(self, failure: OSError | None) -> None:
         self._is_warming = False
-        if not self.is_closed:
-            self._write()
-            self._balance()
+        if self.is_closed:
+            return
+        if failure is not None:
+            self._give_up(failure)
+            self.close("a file could not be read")
+            return
+        self._write()
+        self._balance()
+
+    def _give_up(self, failure: OSError) -> None:
+        """The disk does not give the bytes that were promised: whoever asks again is told so."""
+        first = self._queue[0] if self._queue else None
+        if isinstance(first, FileSlice):
+            self._host.on_unreadable(first.file, failure)
 
     def _took(self, size: int) -> None:
         """The socket has taken `size` bytes of the buffers at the head of the queue."""
