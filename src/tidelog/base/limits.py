@@ -9,7 +9,8 @@ MIB = 1024 * KIB
 # Connections
 RECEIVE_BUFFER_SIZE = 1 * MIB  # one shared buffer: what a single read of a socket may bring
 RECEIVE_LOW_WATER = 256 * KIB  # of a larger frame that has begun, read in one go if there is as much to come
-FRAME_GROWTH_SIZE = 1 * MIB  # a frame's buffer grows by what arrived, never by what was announced
+FRAME_GROWTH_SIZE = 1 * MIB  # must have come of a larger frame before its announced size is believed
+FRAME_BUFFERS_KEPT_SIZE = 16 * MIB  # of larger frames that were served, for the next; none of it while idle
 FRAMES_BUFFERED_BYTES_MAX = 512 * MIB  # frames half received or held back, of all connections
 PIPELINED_REQUESTS_MAX = 1_024  # requests of one connection that wait for an answer
 UNSENT_BYTES_MAX = 8 * MIB  # answers of one connection not yet taken by the client; then it is not read

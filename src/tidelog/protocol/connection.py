@@ -1,11 +1,11 @@
 """One client's byte stream without the socket: frames in, answers out in the order of the requests.
 
 Bytes arrive in the shell's shared buffer. Frames that are whole in it are handed on where they lie; only
-a frame that is cut off at the end of the buffer gets a buffer of its own, which grows with what arrives
-and not with what the client announced.
+a frame that is cut off at the end of the buffer gets a buffer of its own. The announced size of a large one
+is believed when its first MiB has come, or at once if a spare buffer is large enough.
 
 **Invariant:** answers leave in the order in which their requests came; a frame's memory is the caller's
-only until the next call of `receive`.
+only until the next call of `receive` or `end_frame`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,38 @@ class Slot:
         self.is_done = False
 
 
+class FrameMemory(Protocol):
+    """Where large frames are received."""
+
+    def spare(self, size: int) -> memoryview | None:
+        """A buffer that is there already, of at least this size, if there is one."""
+        ...
+
+    def allocate(self, size: int) -> memoryview:
+        """A buffer of at least this size; OSError if the system has none."""
+        ...
+
+    def give_back(self, buffer: memoryview) -> None:
+        """What was in it has been served."""
+        ...
+
+
+class _PlainMemory:
+    """Nothing is kept."""
+
+    def spare(self, size: int) -> memoryview | None:
+        return None
+
+    def allocate(self, size: int) -> memoryview:
+        return memoryview(bytearray(size))
+
+    def give_back(self, buffer: memoryview) -> None:
+        pass
+
+
+_PLAIN_MEMORY = _PlainMemory()
+
+
 class Repeated(Protocol):
     """A request of a kind that clients send again and again, with little that differs."""
 
@@ -49,7 +81,9 @@ class Connection:
     __slots__ = (
         "_filled",
         "_frame_size_max",
+        "_memory",
         "_partial_size",
+        "_served",
         "held_size",
         "listener",
         "output",
@@ -62,7 +96,11 @@ class Connection:
     )
 
     def __init__(
-        self, frame_size_max: int, peer: tuple[str, int] = ("", 0), listener: str = PLAINTEXT
+        self,
+        frame_size_max: int,
+        peer: tuple[str, int] = ("", 0),
+        listener: str = PLAINTEXT,
+        memory: FrameMemory = _PLAIN_MEMORY,
     ) -> None:
         self.peer = peer  # the client's address and port
         self.listener = listener  # the name of the one that it came in by
@@ -70,7 +108,9 @@ class Connection:
         self.refusals: Refusals | None = None  # of batches that will be sent again
         self.software = ("unknown", "unknown")  # its name and version, as it says by ApiVersions
         self._frame_size_max = frame_size_max
-        self.partial: bytearray | None = None  # of a frame that has begun
+        self._memory = memory
+        self.partial: memoryview | None = None  # of a frame that has begun
+        self._served: memoryview | None = None  # of a large frame that is being served
         self._partial_size = 0  # of the whole frame with its size prefix; 0 if that is not known yet
         self._filled = 0
         self.slots: deque[Slot] = deque()  # of requests without an answer, or whose answer waits for others
@@ -79,7 +119,10 @@ class Connection:
 
     @property
     def buffered_size(self) -> int:
-        return len(self.partial) if self.partial is not None else 0
+        """The memory of a frame that has begun; of a large buffer what has come, the rest was not touched."""
+        if self.partial is None:
+            return 0
+        return max(min(len(self.partial), FRAME_GROWTH_SIZE), self._filled)
 
     @property
     def missing_size(self) -> int:
@@ -92,30 +135,34 @@ class Connection:
         if self.partial is None or not self._partial_size:
             return None
         if self._filled == len(self.partial):
-            self._grow()
-        return memoryview(self.partial)[self._filled :]
-
-    def _grow(self) -> None:
-        assert self.partial is not None
-        size = min(self._partial_size, max(FRAME_GROWTH_SIZE, 2 * self._filled))
-        grown = bytearray(size)
-        grown[: self._filled] = memoryview(self.partial)[: self._filled]
-        self.partial = grown
+            grown = self._memory.allocate(self._partial_size)
+            grown[: self._filled] = self.partial
+            self.partial = grown
+        return self.partial[self._filled : self._partial_size]
 
     def received_in_target(self, size: int) -> memoryview | None:
-        """`size` bytes were put where `receive_target` said; the frame, if it is whole now."""
+        """`size` bytes were put where `receive_target` said; the frame, if it is whole now. `end_frame` is
+        due when it has been served."""
         self._filled += size
         if self._filled < self._partial_size:
             return None
         assert self.partial is not None
-        frame = memoryview(self.partial)[4 : self._partial_size]
+        frame = self.partial[4 : self._partial_size]
+        if self._partial_size > FRAME_GROWTH_SIZE:
+            self._served = self.partial
         self.partial = None
         return frame
+
+    def end_frame(self) -> None:
+        """The frame that came last in a buffer of its own has been served."""
+        if self._served is not None:
+            self._memory.give_back(self._served)
+            self._served = None
 
     def receive(self, data: memoryview) -> list[memoryview]:
         """The whole frames in `data`, without their size prefix; the rest is kept for the next time."""
         if self.partial is not None:
-            data = memoryview(self.partial[: self._filled] + data)
+            data = memoryview(bytearray().join((self.partial[: self._filled], data)))
             self.partial = None
         frames: list[memoryview] = []
         position, end = 0, len(data)
@@ -138,8 +185,12 @@ class Connection:
     def _keep(self, rest: memoryview, size: int) -> None:
         self._partial_size = size
         self._filled = len(rest)
-        self.partial = bytearray(min(size, max(FRAME_GROWTH_SIZE, self._filled)) if size else self._filled)
-        self.partial[: self._filled] = rest
+        partial = self._memory.spare(size) if size > FRAME_GROWTH_SIZE else None
+        if partial is None:
+            wanted = min(size, max(FRAME_GROWTH_SIZE, self._filled)) if size else self._filled
+            partial = memoryview(bytearray(wanted))
+        partial[: self._filled] = rest
+        self.partial = partial
 
     def answer(self, answer: Answer) -> None:
         """Answer a request at once, in its turn."""

@@ -39,6 +39,7 @@ from tidelog.log.directory import ForeignDirectory, LogDirectory
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.server.answers import NOT_SERVED, Answers
+from tidelog.server.buffers import FrameBuffers
 from tidelog.server.effects import Effects
 from tidelog.server.flushing import run_together
 from tidelog.server.jobs import PAUSE_S, Jobs
@@ -96,6 +97,7 @@ class Server:
         self.failed: asyncio.Event = asyncio.Event()
         self.failure = ""  # why it cannot go on
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_SIZE))
+        self.frame_buffers = FrameBuffers()
         self._frame_size_max = self.settings.number("socket.request.max.bytes")
         self._idle_ms = self.settings.number("connections.max.idle.ms")
         self._transports: dict[Connection, Transport] = {}
@@ -479,6 +481,7 @@ class Server:
             self._next_idle_check_ms = now_ms + IDLE_CHECK_MS
             self._close_idle(now_ms)
             self._jobs.remove_due(now_ms)
+            self.frame_buffers.age()
             self.vitals.tick(now_ms)
             self.report.tick()
 

@@ -23,6 +23,7 @@ from tidelog.base.forms import PLAINTEXT
 from tidelog.base.limits import PIPELINED_REQUESTS_MAX, PROBE_SIZE, SEND_CHUNK_SIZE, UNSENT_BYTES_MAX
 from tidelog.protocol.connection import Answer, Connection, Piece
 from tidelog.protocol.errors import MalformedRequest
+from tidelog.server.buffers import FrameBuffers
 from tidelog.server.pages import PageProbe
 from tidelog.server.sockets import Sockets, set_low_water
 
@@ -37,6 +38,7 @@ class Host(Protocol):
     loop: asyncio.AbstractEventLoop
     sockets: Sockets
     receive_buffer: memoryview
+    frame_buffers: FrameBuffers
     probe: PageProbe
 
     def on_frames(self, transport: Transport, frames: list[memoryview]) -> None: ...
@@ -85,7 +87,7 @@ class Transport:
         self._host = host
         self._socket = sock
         self.peer = peer[0]
-        self.connection = Connection(frame_size_max, peer, listener)
+        self.connection = Connection(frame_size_max, peer, listener, host.frame_buffers)
         self._queue: deque[Piece] = deque()
         self._kept: list[memoryview] = []  # frames that came while there was no room for their answers
         self._kept_size = 0
@@ -115,8 +117,8 @@ class Transport:
     def _on_readable(self) -> None:
         connection = self.connection
         was_between = connection.partial is None
-        target = None if was_between else connection.receive_target()
         try:
+            target = None if was_between else connection.receive_target()
             if target is None:
                 buffer = self._host.receive_buffer
                 size = self._socket.recv_into(buffer)
@@ -140,6 +142,8 @@ class Transport:
             self._note_partial()
         if frames and not self.is_closed:
             self._host.on_frames(self, frames)
+            if target is not None:
+                connection.end_frame()
 
     def _note_partial(self) -> None:
         """A frame has begun, grown or ended: what is kept of it counts, the rest can come in large pieces."""
