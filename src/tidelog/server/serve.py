@@ -283,7 +283,6 @@ class Server:
                 accepted.setsockopt(socket.SOL_SOCKET, option, self.settings.number(key))
         self._peers[peer] = of_peer + 1
         transport = Transport(self, accepted, (peer, int(address[1])), self._frame_size_max, listener)
-        transport.last_active_ms = monotonic_ms()
         self._transports[transport.connection] = transport
 
     def _accept_again(self, listening: socket.socket, listener: str) -> None:
@@ -294,7 +293,7 @@ class Server:
         broker = self.broker
         begun_ns = before_ns = monotonic_ns()
         broker.set_time(time_ns() // MILLISECOND_NS, begun_ns // MILLISECOND_NS)
-        transport.last_active_ms = broker.uptime_ms
+        transport.last_active_ms = transport.last_served_ms = broker.uptime_ms
         connection = transport.connection
         times = self.vitals.request_times
         is_kept = False
@@ -358,7 +357,7 @@ class Server:
         if change > 0 and self._buffered_size > FRAMES_BUFFERED_BYTES_MAX:
             idlest = min(
                 (transport for transport in self._transports.values() if transport.buffered_size),
-                key=lambda transport: transport.last_active_ms,
+                key=lambda transport: transport.last_served_ms,
             )
             idlest.close("requests half received or held back take too much memory")
 
@@ -488,7 +487,9 @@ class Server:
     def _close_idle(self, now_ms: int) -> None:
         if self._idle_ms < 0:
             return
+        since_ms = now_ms - self._idle_ms
         for transport in list(self._transports.values()):
-            is_waiting = len(transport.connection.slots) > 0
-            if not is_waiting and now_ms - transport.last_active_ms > self._idle_ms:
-                transport.close()
+            if transport.is_idle(since_ms):
+                transport.receive_rest()
+                if transport.is_idle(since_ms):
+                    transport.close()

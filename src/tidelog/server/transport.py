@@ -18,6 +18,7 @@ import socket
 from collections import deque
 from typing import Protocol
 
+from tidelog.base.clock import monotonic_ms
 from tidelog.base.files import File, FileSlice
 from tidelog.base.forms import PLAINTEXT
 from tidelog.base.limits import PIPELINED_REQUESTS_MAX, PROBE_SIZE, SEND_CHUNK_SIZE, UNSENT_BYTES_MAX
@@ -73,6 +74,7 @@ class Transport:
         "connection",
         "is_closed",
         "last_active_ms",
+        "last_served_ms",
         "peer",
     )
 
@@ -101,7 +103,8 @@ class Transport:
         self._is_writing = False
         self._is_warming = False
         self.is_closed = False
-        self.last_active_ms = 0
+        self.last_active_ms = monotonic_ms()  # when bytes last came or went
+        self.last_served_ms = self.last_active_ms  # when the last whole request had come
         self._resume_reading()
 
     def _resume_reading(self) -> None:
@@ -145,8 +148,18 @@ class Transport:
             if target is not None:
                 connection.end_frame()
 
+    def is_idle(self, since_ms: int) -> bool:
+        """No byte has come or gone since then, and the client waits for nothing."""
+        return self.last_active_ms < since_ms and not self.connection.slots and not self.is_closed
+
+    def receive_rest(self) -> None:
+        """Take what has come of a frame and is less than the socket was told to wait for."""
+        if self._low_water > 1 and self._is_reading:
+            self._on_readable()
+
     def _note_partial(self) -> None:
         """A frame has begun, grown or ended: what is kept of it counts, the rest can come in large pieces."""
+        self.last_active_ms = monotonic_ms()
         connection = self.connection
         missing_size = connection.missing_size
         if missing_size or self._low_water > 1:
@@ -262,6 +275,7 @@ class Transport:
             self._host.sockets.add_writer(self._socket.fileno(), self._on_writable)
 
     def _on_writable(self) -> None:
+        self.last_active_ms = monotonic_ms()
         if self._is_warming:  # `_on_warm` goes on; until then there is nothing to write
             self._is_writing = False
             self._host.sockets.remove_writer(self._socket.fileno())
@@ -341,6 +355,7 @@ class Transport:
 
     def _on_warm(self, failure: OSError | None) -> None:
         self._is_warming = False
+        self.last_active_ms = monotonic_ms()
         if self.is_closed:
             return
         if failure is not None:
