@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from tidelog.base.files import DiskDirectory, File, FileSlice
+from tidelog.server.buffers import FrameBuffers
 from tidelog.server.pages import OnWarm, PageProbe
 from tidelog.server.sockets import Sockets
 from tidelog.server.transport import Transport
@@ -62,6 +63,7 @@ class QuietHost:
         self.watched = Watched()
         self.loop = cast(asyncio.AbstractEventLoop, None)
         self.sockets = cast(Sockets, self.watched)
+        self.frame_buffers = FrameBuffers()
         self.receive_buffer = memoryview(bytearray(1_000))
         self.cold = ColdPages()
         self.probe: PageProbe = self.cold
