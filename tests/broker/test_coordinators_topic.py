@@ -71,6 +71,46 @@ def test_a_topic_made_after_a_shard_has_loaded_begins_anew_too(
     assert committed(harness) == -1
 
 
+def test_a_topic_made_anew_begins_anew_although_the_broker_was_killed_when_the_old_one_went(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(harness, 41)
+    with monkeypatch.context() as patch:
+        hold_work(patch)
+        delete_topic(harness)
+        harness.start()
+    finish_work(harness)
+    harness.create_topic("t")
+    assert committed(harness) == -1
+    restart(harness)
+    shard = harness.broker.coordinators.find(GROUP)
+    assert isinstance(shard, Shard) and len(shard.coordinator.offsets) == 0
+
+
+def test_a_topic_that_went_while_a_shard_loaded_is_not_forgotten_by_a_tick(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(harness, 41)
+    with monkeypatch.context() as patch:
+        hold_work(patch)
+        harness.start()
+        delete_topic(harness)
+        harness.advance(1_000)
+    finish_work(harness)
+    shard = harness.broker.coordinators.find(GROUP)
+    assert isinstance(shard, Shard) and len(shard.coordinator.offsets) == 0
+    harness.advance(1_000)
+    assert not harness.broker.coordinators._deleted
+
+
+def test_a_broker_without_groups_keeps_no_word_of_deleted_topics(tmp_path: Path) -> None:
+    harness = Harness(tmp_path / "data")
+    harness.create_topic("t")
+    delete_topic(harness)
+    harness.advance(1_000)
+    assert not harness.broker.coordinators._deleted
+
+
 def test_commits_to_topics_that_are_still_there_outlive_the_loading(harness: Harness) -> None:
     commit(harness, 41)
     harness.create_topic("u")

@@ -30,6 +30,10 @@ class DeskTopics:
     def count(self) -> int:
         return len(self.counts)
 
+    @property
+    def origin(self) -> bytes:
+        return b"desk"
+
     def names(self) -> Iterable[str]:
         return self.counts
 

@@ -9,6 +9,7 @@ from tidelog.base.limits import GROUP_METADATA_SIZE_MAX, GROUP_PROTOCOLS_MAX, OF
 from tidelog.groups import consumer, coordinator
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
+from tidelog.groups.offsets import Sweep
 from tidelog.groups.roster import State
 from tidelog.protocol.embedded import read_assignment, write_assignment
 from tidelog.protocol.errors import ErrorCode
@@ -137,7 +138,9 @@ def test_deleting_a_topic_deletes_what_was_committed_for_it(desk: Desk) -> None:
     desk.commit(5)
     desk.commit(6, topic="u")
     del desk.topics.counts["t"]
-    desk.run(lambda turn: desk.coordinator.delete_topics(turn, lambda name, _: name == "t"))
+    sweep = Sweep(desk.coordinator.offsets)
+    desk.run(lambda turn: desk.coordinator.sweep(turn, sweep, lambda name, _: name == "t"))
+    assert sweep.is_over
     assert (desk.committed(), desk.committed("u")) == (None, 6)
     desk.restart()
     assert (desk.committed(), desk.committed("u")) == (None, 6)
@@ -290,7 +293,7 @@ def test_what_is_deleted_between_two_pieces_stays_deleted(desk: Desk) -> None:
 
 
 def test_offsets_expire_some_at_a_time_until_all_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "OFFSETS_EXPIRED_MAX", 3)
+    monkeypatch.setattr(coordinator, "OFFSETS_LOOKED_AT_MAX", 6)  # a group is one of those, too
     desk = Desk(DeskTopics(t=4), offsets_retention_minutes="1", offsets_retention_check_interval_ms="70000")
     desk.run(desk.coordinator.resume)
     for place in range(10):

@@ -51,12 +51,30 @@ EXPIRING = st.builds(
     INT64,
     expire_ms=st.integers(0, 2**63 - 1),
     topic_id=st.just(records.NO_ID),
+    origin=st.just(b""),
 )
 LASTING = st.builds(
-    CommittedOffset, INT64, INT32, TEXT, INT64, expire_ms=st.just(-1), topic_id=st.just(records.NO_ID) | ID
+    CommittedOffset,
+    INT64,
+    INT32,
+    TEXT,
+    INT64,
+    expire_ms=st.just(-1),
+    topic_id=st.just(records.NO_ID) | ID,
+    origin=st.just(b""),
+)
+ORIGINATED = st.builds(
+    CommittedOffset,
+    INT64,
+    INT32,
+    TEXT,
+    INT64,
+    expire_ms=st.just(-1),
+    topic_id=ID.filter(lambda topic_id: topic_id != records.NO_ID),
+    origin=st.binary(min_size=records.ORIGIN_SIZE, max_size=records.ORIGIN_SIZE),
 )
 FORMS = {
-    records.OFFSET: Form(records.read_offset_value, records.offset_value, EXPIRING | LASTING),
+    records.OFFSET: Form(records.read_offset_value, records.offset_value, EXPIRING | LASTING | ORIGINATED),
     records.CLASSIC: Form(
         records.read_classic_value,
         records.classic_value,

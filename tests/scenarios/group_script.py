@@ -130,6 +130,8 @@ class Script:
 
     def _do_tick(self, passed_ms: str) -> None:
         self._node.tick(int(passed_ms))
+        while self._node.work():
+            pass
 
     def _do_restart(self) -> None:
         self._node.stop()

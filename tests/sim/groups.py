@@ -115,7 +115,7 @@ def carry_out(groups: GroupCoordinator, turn: Turn, request: Request, ticket: Ti
         case CommitAsk():
             groups.commit(turn, request, ticket)
         case Fetch():
-            found = groups.offsets.of(request.group_id).get((request.topic, request.partition))
+            found = groups.committed(turn.topics, request.group_id, (request.topic, request.partition))
             turn.decision.answer(ticket, found.offset if found is not None else None)
 
 

@@ -78,7 +78,6 @@ class CommittedOffsetNeverGoesBack:
     def __init__(self) -> None:
         # By group, topic and partition: what may be kept.
         self._possible: dict[tuple[str, str, int], Possible] = {}
-        self._deleted: list[tuple[tuple[str, str, int], Possible]] = []  # not on disk yet
         self._fetches: list[Call] = []
 
     def on_commit(self, call: Call) -> None:
@@ -109,14 +108,7 @@ class CommittedOffsetNeverGoesBack:
         self._fetches = [call for call in self._fetches if getattr(call.request, "topic", name) != name]
         for place, possible in self._possible.items():
             if place[1] == name:
-                self._deleted.append((place, list(possible)))
                 possible[:] = [(None, None)]
-
-    def on_crash(self) -> None:
-        """Nobody was told that a topic's offsets are gone: where that was not on disk, they may be back."""
-        for place, former in self._deleted:
-            self._possible[place][:0] = former
-        self._deleted.clear()
 
     def look(self, world: World) -> None:
         self._look_at_fetches()
@@ -125,7 +117,10 @@ class CommittedOffsetNeverGoesBack:
             if coordinator is None:
                 continue
             possible[:] = self._still_possible(possible)
-            found = coordinator.offsets.of(group_id).get((topic, index))
+            if world.node.topic_id(topic) is None:
+                continue  # whatever is left of it, nobody is there to begin at it
+            topics = world.node.broker.coordinators.topics
+            found = coordinator.committed(topics, group_id, (topic, index))
             offset = found.offset if found is not None else None
             assert offset in [value for value, _ in possible], (
                 f"{topic}-{index} of {group_id} is at {offset}; it may be at {possible}"
@@ -134,7 +129,6 @@ class CommittedOffsetNeverGoesBack:
             assert isinstance(shard, Shard)
             if not shard.journal.is_committed(shard.partition.log.end_offset):
                 continue
-            self._deleted = [(place, former) for place, former in self._deleted if place[0] != group_id]
             if all(call is None or call.is_over for _, call in possible):
                 possible[:] = [(offset, None)]
 

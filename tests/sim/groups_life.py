@@ -232,7 +232,6 @@ class GroupLife:
             self.poll()  # what was gathered is written, and answered, before it ends
         else:
             self.node.crash()
-            self.offsets.on_crash()
         for call in self.calls:
             call.is_lost = not call.answers
         self.node.start()

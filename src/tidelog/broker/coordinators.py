@@ -26,8 +26,9 @@ from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
+from tidelog.groups.offsets import Sweep, is_of_another
 from tidelog.groups.patterns import Patterns
-from tidelog.groups.records import NO_ID
+from tidelog.groups.records import NO_ID, CommittedOffset
 from tidelog.groups.turn import Turn
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
 from tidelog.replication.journal import Journal
@@ -49,7 +50,9 @@ class Coordinators:
         self._unwritten: dict[Shard, None] = {}  # that have decided something in this moment
         self._creation_waiters: list[Callable[[], None]] = []
         self._unloaded: list[Partition] = []  # whose journals could not be opened just now
-        self._deleted: dict[str, set[bytes]] = {}  # ids of topics deleted since the last tick, by name
+        self._deleted: dict[str, set[bytes]] = {}  # ids of topics whose offsets may be there, by name
+        self._sweeps: dict[Shard, Sweep] = {}  # for offsets of topics that are no more
+        self._unswept: dict[Shard, None] = {}  # to be looked through once more, from the beginning
 
     # Who coordinates what.
 
@@ -89,6 +92,10 @@ class Coordinators:
     def all(self) -> Iterator[Shard | ErrorCode]:
         for shard in list(self._shards.values()):
             yield self._state_of(shard)
+
+    @property
+    def topics(self) -> ImageTopics:
+        return self._topics
 
     @property
     def groups_topic_exists(self) -> bool:
@@ -137,6 +144,8 @@ class Coordinators:
         if shard is None:
             return
         self._moves.forget(shard)
+        self._sweeps.pop(shard, None)
+        self._unswept.pop(shard, None)
         turn = self._turn(shard)
         for group in shard.coordinator.groups.values():
             if isinstance(group, ClassicGroup):
@@ -298,17 +307,26 @@ class Coordinators:
             self._broker.checkpoints.want()
 
     def on_topic_deleted(self, name: str, topic_id: bytes) -> None:
-        """Whoever makes a topic of that name again does not begin where others were in the old one. What
-        was committed for it goes with the next tick; until then nobody is told it."""
+        """What was committed for the topic goes, a piece at a time; until then nobody is told it. A broker
+        that does not hear of it (it is down, or leads the shard later) goes by the ids of topics."""
         self._deleted.setdefault(name, set()).add(topic_id)
+        self._unswept.update(dict.fromkeys(self._shards.values()))
 
-    def _forget_deleted(self) -> None:
-        shards = list(self._shards.values())
-        for shard in shards:
-            if shard.journal.is_loaded and len(shard.coordinator.offsets):
-                self.run(shard, lambda coordinator, turn: coordinator.delete_topics(turn, self.is_deleted))
-        if all(shard.journal.is_loaded or shard.journal.failure for shard in shards):
-            self._deleted = {}
+    def _sweep(self) -> None:
+        """One piece of one shard."""
+        if not self._sweeps:
+            loaded = [shard for shard in self._unswept if shard.journal.is_loaded]
+            for shard in loaded:
+                del self._unswept[shard]
+                self._sweeps[shard] = Sweep(shard.coordinator.offsets)
+        shard, sweep = next(iter(self._sweeps.items()))
+        self.run(shard, lambda coordinator, turn: coordinator.sweep(turn, sweep, self._is_gone))
+        if sweep.is_over:
+            self._sweeps.pop(shard, None)
+
+    @property
+    def _may_sweep(self) -> bool:
+        return bool(self._sweeps) or any(shard.journal.is_loaded for shard in self._unswept)
 
     def is_deleted(self, name: str, topic_id: bytes) -> bool:
         """Whether an offset was committed for a topic that was deleted a moment ago. It is gone by its id: a
@@ -318,11 +336,14 @@ class Coordinators:
             return False
         return topic_id in ids or (topic_id == NO_ID and self._topics.id_of(name) is None)
 
+    def _is_gone(self, name: str, committed: CommittedOffset) -> bool:
+        return self.is_deleted(name, committed.topic_id) or is_of_another(self._topics, name, committed)
+
     # Time and background work.
 
     def tick(self) -> None:
-        if self._deleted:
-            self._forget_deleted()
+        if self._deleted and not self._sweeps and all(shard.journal.failure for shard in self._unswept):
+            self._deleted = {}
         unloaded, self._unloaded = self._unloaded, []
         for partition in unloaded:
             self.resign(partition)
@@ -344,17 +365,21 @@ class Coordinators:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._unwritten or self._busy or self._moves.has_work)
+        return bool(self._unwritten or self._busy or self._moves.has_work or self._may_sweep)
 
     def work(self) -> None:
         """What is unwritten, else one piece of what takes long."""
         if self._unwritten:
             self.write()
             return
-        if not self._busy:
+        if self._busy:
+            self._work_on(self._busy[0])
+        elif self._may_sweep:
+            self._sweep()
+        else:
             self._moves.work()
-            return
-        shard = self._busy[0]
+
+    def _work_on(self, shard: Shard) -> None:
         if shard.journal.is_loaded:
             self._write_anew(shard)
         else:
@@ -377,6 +402,8 @@ class Coordinators:
             self._drop_undecided(journal)
             self.run(shard, GroupCoordinator.resume)
             self._moves.on_loaded(shard)
+            if len(shard.coordinator.offsets):
+                self._unswept[shard] = None
             if shard.coordinator.groups:
                 self._broker.events.append(
                     info(

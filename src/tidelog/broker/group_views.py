@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.base.config import group_number
 from tidelog.cluster.image import GROUP_CONFIG, Image
+from tidelog.groups.records import ORIGIN_SIZE
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
@@ -25,6 +26,10 @@ class ImageTopics:
     @property
     def count(self) -> int:
         return len(self._image.topics)
+
+    @property
+    def origin(self) -> bytes:
+        return self._image.cluster_id[:ORIGIN_SIZE].encode()
 
     def names(self) -> Iterable[str]:
         return self._image.topics

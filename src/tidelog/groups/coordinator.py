@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tidelog.base.decision import Entry, Ticket
 from tidelog.base.limits import (
     GROUP_METADATA_SIZE_MAX,
-    OFFSETS_EXPIRED_MAX,
+    OFFSETS_LOOKED_AT_MAX,
     PENDING_MEMBERS_MAX,
 )
 from tidelog.base.timers import Timers
@@ -31,11 +31,12 @@ from tidelog.groups.heartbeat import (
     Heartbeat,
     HeartbeatAnswer,
 )
-from tidelog.groups.offsets import MINUTE_MS, Commit, Spot
+from tidelog.groups.offsets import MINUTE_MS, Commit, Spot, Sweep, is_of_another
 from tidelog.groups.patterns import Patterns
+from tidelog.groups.records import CommittedOffset
 from tidelog.groups.roster import State
 from tidelog.groups.state import Group, GroupState
-from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
+from tidelog.groups.turn import Alarm, GroupTimer, Refused, Topics, Turn
 from tidelog.protocol.embedded import read_subscription
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 
@@ -62,6 +63,7 @@ class GroupCoordinator(GroupState):
         self._patterns = patterns
         self._expiry = GroupTimer(Alarm(EXPIRY, "", ""))
         self._unexpired: list[str] = []  # groups that have yet to be looked at, of those there were
+        self._unlooked: list[Spot] = []  # what is left of the last of them
         self._given: deque[tuple[str, str]] = deque()  # ids given to new members, the oldest first
 
     def resume(self, turn: Turn) -> None:
@@ -375,8 +377,16 @@ class GroupCoordinator(GroupState):
         elif group.stored is not None:
             turn.write(records.CLASSIC, group.group_id, None)
 
-    def delete_topics(self, turn: Turn, is_gone: Callable[[str, bytes], bool]) -> None:
-        self.offsets.delete_topics(turn, is_gone)
+    def sweep(self, turn: Turn, sweep: Sweep, is_gone: Callable[[str, CommittedOffset], bool]) -> None:
+        """Forget some of what was committed for topics that are no more."""
+        gone = [(group_id, spot) for group_id, spot, each in sweep.next_piece() if is_gone(spot[0], each)]
+        for group_id, spot in gone:
+            self.offsets.delete(turn, group_id, [spot])
+
+    def committed(self, topics: Topics, group_id: str, spot: Spot) -> CommittedOffset | None:
+        """What a group has committed for a topic; not what it has for another one that had its name."""
+        found = self.offsets.of(group_id).get(spot)
+        return None if found is None or is_of_another(topics, spot[0], found) else found
 
     # Time.
 
@@ -404,20 +414,30 @@ class GroupCoordinator(GroupState):
         """Forget what nobody has asked for in time; whether that was all."""
         retention_ms = turn.settings.number("offsets.retention.minutes") * MINUTE_MS
         self._unexpired = self._unexpired or list(self.groups)
-        while self._unexpired:
-            group = self.groups.get(self._unexpired.pop())
+        looked_at = 0
+        while self._unexpired and looked_at < OFFSETS_LOOKED_AT_MAX:
+            group = self.groups.get(self._unexpired[-1])
             if group is None:
+                self._unexpired.pop()
+                self._unlooked = []
                 continue
-            gone = list(self._expired(turn, group, retention_ms))
-            if group.is_empty and len(gone) == len(self.offsets.of(group.group_id)):
-                self._remove(turn, group)
-            else:
-                self.offsets.delete(turn, group.group_id, gone)
-            if len(turn.decision.entries) >= OFFSETS_EXPIRED_MAX:
-                return False
-        return True
+            spots = self._unlooked or list(self.offsets.of(group.group_id))
+            piece, self._unlooked = spots[:OFFSETS_LOOKED_AT_MAX], spots[OFFSETS_LOOKED_AT_MAX:]
+            looked_at += len(piece) + 1
+            self._expire_piece(turn, group, piece, retention_ms)
+            if not self._unlooked:
+                self._unexpired.pop()
+        return not self._unexpired
 
-    def _expired(self, turn: Turn, group: Group, retention_ms: int) -> Iterator[Spot]:
+    def _expire_piece(self, turn: Turn, group: Group, piece: list[Spot], retention_ms: int) -> None:
+        gone = list(self._expired(turn, group, piece, retention_ms))
+        is_last = not self._unlooked and len(gone) == len(self.offsets.of(group.group_id))
+        if group.is_empty and is_last:
+            self._remove(turn, group)
+        else:
+            self.offsets.delete(turn, group.group_id, gone)
+
+    def _expired(self, turn: Turn, group: Group, spots: list[Spot], retention_ms: int) -> Iterator[Spot]:
         since_ms = -1
         if isinstance(group, ClassicGroup):
             if group.members and (not group.uses_consumer_protocol or group.state is not State.STABLE):
@@ -425,7 +445,7 @@ class GroupCoordinator(GroupState):
             since_ms = group.state_ms if group.stored is not None and group.is_empty else -1
         subscribed = frozenset(self._subscribed_topics(group))
         return self.offsets.expired(
-            group.group_id, turn.now_ms, retention_ms, since_ms, lambda topic: topic in subscribed
+            group.group_id, spots, turn.now_ms, retention_ms, since_ms, lambda topic: topic in subscribed
         )
 
     @staticmethod

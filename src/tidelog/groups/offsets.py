@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
+from tidelog.base.limits import OFFSETS_LOOKED_AT_MAX
 from tidelog.groups.facts import offset_entry
 from tidelog.groups.records import NO_ID, CommittedOffset
-from tidelog.groups.turn import Turn
+from tidelog.groups.turn import Topics, Turn
 from tidelog.protocol.errors import ErrorCode
 
 Spot = tuple[str, int]  # topic, partition
@@ -34,6 +35,37 @@ class Commit(NamedTuple):
     leader_epoch: int
     metadata: str
     topic_id: bytes
+
+
+class Sweep:
+    """A walk over all offsets, a piece at a time, which come and go meanwhile. Those that come need not be
+    looked at."""
+
+    def __init__(self, offsets: Offsets) -> None:
+        self._offsets = offsets
+        self._group_ids = list(offsets.group_ids())
+        self._group_id = ""
+        self._spots: list[Spot] = []
+
+    @property
+    def is_over(self) -> bool:
+        return not self._group_ids and not self._spots
+
+    def next_piece(self) -> Iterator[tuple[str, Spot, CommittedOffset]]:
+        looked_at = 0
+        while looked_at < OFFSETS_LOOKED_AT_MAX and not self.is_over:
+            if not self._spots:
+                self._group_id = self._group_ids.pop()
+                self._spots = list(self._offsets.of(self._group_id))
+                looked_at += 1
+            room = max(OFFSETS_LOOKED_AT_MAX - looked_at, 1)
+            piece = self._spots[-room:]
+            del self._spots[-room:]
+            looked_at += len(piece)
+            known = self._offsets.of(self._group_id)
+            for spot in piece:
+                if spot in known:
+                    yield self._group_id, spot, known[spot]
 
 
 class Offsets:
@@ -66,13 +98,18 @@ class Offsets:
         """Write what may be written; for each partition its error or none."""
         now_ms = turn.now_ms
         expire_ms = now_ms + retention_ms if retention_ms >= 0 else -1
+        origin = turn.topics.origin
         errors = [_NO_ERROR] * len(commits)
         entries = turn.decision.entries
         for place, (topic, partition, offset, leader_epoch, metadata, topic_id) in enumerate(commits):
             if metadata and not self._is_taken(turn, metadata):
                 errors[place] = ErrorCode.offset_metadata_too_large
                 continue
-            value = _new(CommittedOffset, (offset, leader_epoch, metadata, now_ms, expire_ms, topic_id))
+            if retention_ms >= 0:  # such a record has no room for the id
+                topic_id, origin = NO_ID, b""
+            value = _new(
+                CommittedOffset, (offset, leader_epoch, metadata, now_ms, expire_ms, topic_id, origin)
+            )
             entries.append(offset_entry(group_id, topic, partition, value))
         return errors
 
@@ -86,24 +123,34 @@ class Offsets:
         for topic, partition in spots:
             turn.decision.entries.append(offset_entry(group_id, topic, partition, None))
 
-    def delete_topics(self, turn: Turn, is_gone: Callable[[str, bytes], bool]) -> None:
-        """Forget what was committed for topics that are no more."""
-        for group_id, spots in self._by_group.items():
-            gone = [spot for spot, committed in spots.items() if is_gone(spot[0], committed.topic_id)]
-            self.delete(turn, group_id, gone)
-
     def expired(
-        self, group_id: str, now_ms: int, retention_ms: int, since_ms: int, is_kept: Callable[[str], bool]
+        self,
+        group_id: str,
+        spots: list[Spot],
+        now_ms: int,
+        retention_ms: int,
+        since_ms: int,
+        is_kept: Callable[[str], bool],
     ) -> Iterator[Spot]:
-        """The spots whose time is over; `since_ms`: when the group last had members, or -1."""
-        for spot, committed in self.of(group_id).items():
-            if is_kept(spot[0]):
+        """Those whose time is over; `since_ms`: when the group last had members, or -1."""
+        known = self.of(group_id)
+        for spot in spots:
+            committed = known.get(spot)
+            if committed is None or is_kept(spot[0]):
                 continue
             due_ms = committed.expire_ms
             if due_ms < 0:
                 due_ms = max(committed.commit_ms, since_ms) + retention_ms
             if now_ms >= due_ms:
                 yield spot
+
+
+def is_of_another(topics: Topics, name: str, committed: CommittedOffset) -> bool:
+    """Whether an offset is of a topic that had the name before. Where no topic has the name now, the offset
+    stays: nobody can read by it. An id that another cluster gave, in records from there, says nothing."""
+    if committed.origin != topics.origin:
+        return False
+    return topics.id_of(name) not in (None, committed.topic_id)
 
 
 def no_offset() -> CommittedOffset:

@@ -16,7 +16,8 @@ nothing depends on the order of records with different keys.
 | 16   | group, pattern             | the topics that the pattern matched                    |
 | 30000 | nothing else               | groups that another partition keeps are closed here    |
 
-The last one is ours alone; Kafka says that it does not know it, and goes on.
+The last one is ours alone; Kafka says that it does not know it, and goes on. A committed offset has a tagged
+field of ours as well, which Kafka skips: the cluster that gave the topic its id.
 
 **Invariant:** what is written here is read here, and by Kafka 4.3; other bytes raise `CorruptBatch`.
 """
@@ -44,8 +45,12 @@ _STATES = range(3)  # of a member: `reconcile.MemberState`
 _KIND_AND_SIZE = Struct(">hh")
 _CURRENT_HEAD = Struct(">hiib")  # version, epoch, the one before, state
 _OFFSET_HEAD = Struct(">hqi")  # version, offset, leader epoch
-_PLAIN_OFFSET = Struct(">hqiBq3s16s")  # that with empty metadata, the time, and the topic's id
+_PLAIN_OFFSET = Struct(">hqiBq3s16s2s4s")  # that with empty metadata, the time, the topic's id and its origin
+_ORIGIN = 127
+ORIGIN_SIZE = 4
 _ID_TAG = b"\x01\x00\x10"  # one tagged field, number 0, of 16 bytes
+_FIRST_OF_TWO = b"\x02\x00\x10"
+_ORIGIN_TAG = bytes((_ORIGIN, ORIGIN_SIZE))
 _VALUE_0 = INT16.pack(0)
 _CLASSIC_VERSION = 3
 _ABSENT, _PRESENT = b"\x00", b"\x01"  # a structure that may be left out says so in a byte of its own
@@ -63,6 +68,7 @@ class CommittedOffset(NamedTuple):
     commit_ms: int
     expire_ms: int  # -1: by the broker's retention
     topic_id: bytes
+    origin: bytes = b""  # of the topic's id: the cluster that gave it; empty if that is not known
 
 
 class ClassicMemberValue(NamedTuple):
@@ -176,19 +182,21 @@ def read_key(key: bytes) -> Key:
 
 
 def offset_value(committed: CommittedOffset) -> bytes:
-    offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id = committed
+    offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id, origin = committed
     if expire_ms >= 0:  # asked for by an old client, and known to version 1 alone
         out = bytearray(INT16.pack(1) + INT64.pack(offset))
         write_string(out, metadata)
         return bytes(out + INT64.pack(commit_ms) + INT64.pack(expire_ms))
     has_id = topic_id != NO_ID
-    if has_id and not metadata:
-        return _PLAIN_OFFSET.pack(4, offset, leader_epoch, 1, commit_ms, _ID_TAG, topic_id)
+    if has_id and origin and not metadata:
+        tags = (_FIRST_OF_TWO, topic_id, _ORIGIN_TAG, origin)
+        return _PLAIN_OFFSET.pack(4, offset, leader_epoch, 1, commit_ms, *tags)
     out = bytearray(_OFFSET_HEAD.pack(4 if has_id else 3, offset, leader_epoch))
     (write_compact_string if has_id else write_string)(out, metadata)
     out += INT64.pack(commit_ms)
     if has_id:
-        out += _ID_TAG + topic_id
+        out += (_FIRST_OF_TWO if origin else _ID_TAG) + topic_id
+        out += _ORIGIN_TAG + origin if origin else b""
     return bytes(out)
 
 
@@ -200,8 +208,12 @@ def read_offset_value(value: bytes) -> CommittedOffset:
     metadata = reader.compact_string() if version >= 4 else reader.string()
     commit_ms = reader.int64()
     expire_ms = reader.int64() if version == 1 else -1
-    topic_id = reader.tag(len(NO_ID)) if version >= 4 else None
-    return CommittedOffset(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id or NO_ID)
+    tags = reader.tags() if version >= 4 else {}
+    topic_id, origin = tags.get(0, NO_ID), tags.get(_ORIGIN, b"")
+    if len(topic_id) != len(NO_ID):
+        raise CorruptBatch(f"a tagged field of {len(topic_id)} bytes, not of 16 bytes")
+    known = origin if len(origin) == ORIGIN_SIZE and topic_id != NO_ID else b""
+    return CommittedOffset(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id, known)
 
 
 def classic_value(group: ClassicValue) -> bytes:

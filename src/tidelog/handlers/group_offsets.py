@@ -271,9 +271,8 @@ def _fetch_group(
 
 
 def _fetched(broker: Broker, request: Request, groups: GroupCoordinator, wanted: _Wanted) -> tuple[Any, ...]:
-    committed = groups.offsets.of(wanted.group_id)
     if wanted.topics is None:
-        return _all_fetched(broker, request, committed)
+        return _all_fetched(broker, request, groups, wanted.group_id)
     topics = []
     for topic in wanted.topics:
         if topic.name is None and request.version >= _IDS_VERSION:
@@ -282,37 +281,31 @@ def _fetched(broker: Broker, request: Request, groups: GroupCoordinator, wanted:
         else:
             name = topic.name or topic.asked.name
             parts = [
-                _spot(broker, request, (name, index), committed) for index in topic.asked.partition_indexes
+                _spot(broker, request, groups, wanted.group_id, (name, index))
+                for index in topic.asked.partition_indexes
             ]
         topics.append(_topic(request, getattr(topic.asked, "name", ""), topic.topic_id, topic.asked, parts))
     return tuple(topics)
 
 
 def _all_fetched(
-    broker: Broker,
-    request: Request,
-    committed: dict[Spot, CommittedOffset],
+    broker: Broker, request: Request, groups: GroupCoordinator, group_id: str
 ) -> tuple[Any, ...]:
     by_topic: dict[str, list[int]] = {}
-    for name, index in committed:
+    for name, index in groups.offsets.of(group_id):
         by_topic.setdefault(name, []).append(index)
     topics = []
     for name, indexes in by_topic.items():
         known = broker.image.topics.get(name)
         if known is None and request.version >= _IDS_VERSION:
             continue  # it has no id to be told by
-        parts = [_spot(broker, request, (name, index), committed) for index in indexes]
+        parts = [_spot(broker, request, groups, group_id, (name, index)) for index in indexes]
         topics.append(_topic(request, name, known.topic_id if known is not None else NO_ID, None, parts))
     return tuple(topics)
 
 
-def _spot(
-    broker: Broker,
-    request: Request,
-    spot: Spot,
-    committed: dict[Spot, CommittedOffset],
-) -> Any:
-    found = committed.get(spot)
+def _spot(broker: Broker, request: Request, groups: GroupCoordinator, group_id: str, spot: Spot) -> Any:
+    found = groups.committed(broker.coordinators.topics, group_id, spot)
     if found is None or broker.coordinators.is_deleted(spot[0], found.topic_id):
         found = no_offset()
     return _part(request, spot[1], found, ErrorCode.none)
