@@ -6,7 +6,16 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from tests.log.making import NOW_MS, append, make_batch, make_settings, read_bytes, read_log, split
+from tests.log.making import (
+    NOW_MS,
+    append,
+    find_timestamp,
+    make_batch,
+    make_settings,
+    read_bytes,
+    read_log,
+    split,
+)
 from tests.sim.disk import SimulatedDisk
 from tidelog.base.config import TopicSettings
 from tidelog.log.log import Log
@@ -167,8 +176,8 @@ def answers(log: Log) -> tuple[object, ...]:
         contents(log),
         read_log(log),
         [read_bytes(log, offset, max_bytes=1) for offset in offsets],
-        [log.find_timestamp(timestamp, log.end_offset) for timestamp in times],
-        log.find_max_timestamp(),
+        [find_timestamp(log, timestamp, log.end_offset) for timestamp in times],
+        find_timestamp(log, None, log.end_offset),
         log.epochs.entries(),
         [log.epochs.end_of(epoch, log.end_offset) for epoch in range(6)],
         log.producers.encode(),

@@ -9,7 +9,8 @@ from tidelog.base.config import BrokerSettings, TopicSettings
 from tidelog.base.files import Directory, DiskDirectory
 from tidelog.log.log import Appended, Log
 from tidelog.log.recovery import Recovery, open_log
-from tidelog.log.segment import LOG_SUFFIX, file_name
+from tidelog.log.segment import LOG_SUFFIX, TimestampOffset, file_name
+from tidelog.log.time_search import TimeSearch
 from tidelog.protocol.batch import BatchHeader, read_header
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
 from tidelog.protocol.records import Marker, build_batch, build_control_batch
@@ -116,6 +117,14 @@ def read_bytes(log: Log, offset: int, bound_offset: int | None = None, max_bytes
         return found.read()
     finally:
         found.release()
+
+
+def find_timestamp(log: Log, timestamp: int | None, bound_offset: int) -> TimestampOffset | None:
+    """What a search by time ends with."""
+    search = TimeSearch(log, timestamp, bound_offset)
+    while not search.step():
+        pass
+    return search.found
 
 
 def read_log(log: Log) -> bytes:

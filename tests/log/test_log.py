@@ -11,6 +11,7 @@ from tests.log.making import (
     NOW_MS,
     append,
     append_marker,
+    find_timestamp,
     flush,
     make_batch,
     open_new,
@@ -179,15 +180,15 @@ def test_a_timestamp_is_found_at_the_first_record_that_has_it_or_more(tmp_path: 
         append(log, make_batch(timestamp=NOW_MS + 10 * number))
     assert len(log.segments) > 2
     for number in range(60):
-        assert log.find_timestamp(NOW_MS + 10 * number - 1, 60) == (NOW_MS + 10 * number, number)
-    assert log.find_timestamp(NOW_MS + 591, 60) is None
-    assert log.find_timestamp(NOW_MS + 590, 59) is None, "it lies at the bound"
+        assert find_timestamp(log, NOW_MS + 10 * number - 1, 60) == (NOW_MS + 10 * number, number)
+    assert find_timestamp(log, NOW_MS + 591, 60) is None
+    assert find_timestamp(log, NOW_MS + 590, 59) is None, "it lies at the bound"
 
 
 def test_a_timestamp_inside_a_compressed_batch_is_found(tmp_path: Path) -> None:
     log = open_new(tmp_path)
     append(log, make_batch(10, timestamp=NOW_MS, codec=2))
-    assert log.find_timestamp(NOW_MS + 4, 10) == (NOW_MS + 4, 4)
+    assert find_timestamp(log, NOW_MS + 4, 10) == (NOW_MS + 4, 4)
 
 
 def test_a_timestamp_below_the_log_start_does_not_hide_later_ones(tmp_path: Path) -> None:
@@ -196,9 +197,9 @@ def test_a_timestamp_below_the_log_start_does_not_hide_later_ones(tmp_path: Path
     append(log, records)
     append(log, make_batch(2, timestamp=NOW_MS + 101))
     log.advance_start(2)
-    assert log.find_timestamp(NOW_MS + 100, 4) == (NOW_MS + 101, 2)
+    assert find_timestamp(log, NOW_MS + 100, 4) == (NOW_MS + 101, 2)
     log.advance_start(3)
-    assert log.find_timestamp(NOW_MS + 100, 4) == (NOW_MS + 102, 3)
+    assert find_timestamp(log, NOW_MS + 100, 4) == (NOW_MS + 102, 3)
 
 
 def test_the_largest_timestamp_is_found_at_its_first_record(tmp_path: Path) -> None:
@@ -206,8 +207,8 @@ def test_the_largest_timestamp_is_found_at_its_first_record(tmp_path: Path) -> N
     for number in (3, 9, 4, 9, 1):
         append(log, make_batch(timestamp=NOW_MS + number, value=b"x" * 400))
     assert len(log.segments) > 1
-    assert log.find_max_timestamp() == (NOW_MS + 9, 1)
-    assert open_new(tmp_path / "empty").find_max_timestamp() is None
+    assert find_timestamp(log, None, log.end_offset) == (NOW_MS + 9, 1)
+    assert find_timestamp(open_new(tmp_path / "empty"), None, 0) is None
 
 
 def test_the_last_stable_offset_waits_for_the_oldest_open_transaction(tmp_path: Path) -> None:

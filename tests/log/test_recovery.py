@@ -11,6 +11,7 @@ from tests.log.making import (
     NOW_MS,
     append,
     append_marker,
+    find_timestamp,
     flush,
     make_batch,
     open_new,
@@ -61,8 +62,8 @@ def snapshot_of(log: Log) -> tuple[object, ...]:
         (log.start_offset, log.end_offset),
         read_log(log),
         [read_bytes(log, offset, max_bytes=1) for offset in range(log.start_offset, log.end_offset)],
-        [log.find_timestamp(timestamp, log.end_offset) for timestamp in times],
-        log.find_max_timestamp(),
+        [find_timestamp(log, timestamp, log.end_offset) for timestamp in times],
+        find_timestamp(log, None, log.end_offset),
         log.epochs.entries(),
         log.last_stable_offset(log.end_offset),
         log.aborted_between(0, log.end_offset),
@@ -328,7 +329,7 @@ def test_a_log_without_times_is_opened_without_a_scan(tmp_path: Path, timestamp:
     timed(tmp_path, *[timestamp] * 6).close(clean=True)
     log, report = reopen(tmp_path, 18, 0, True, **SETTINGS)
     assert (report.scanned_bytes, report.rebuilt, report.problems) == (0, [], [])
-    assert log.find_timestamp(0, 18) == (None if timestamp else (0, 0))
+    assert find_timestamp(log, 0, 18) == (None if timestamp else (0, 0))
 
 
 @pytest.mark.parametrize("how", DAMAGES)

@@ -77,15 +77,6 @@ def test_an_index_that_points_nowhere_is_not_believed(tmp_path: Path, entries: l
         assert found is not None and found.base_offset == offset - offset % 2
 
 
-def test_a_timestamp_is_located_from_an_offset_on(tmp_path: Path) -> None:
-    segment = filled(tmp_path, 30)
-    found = segment.locate_timestamp(NOW_MS + 1_000, BASE)
-    assert found is not None and found.header.base_offset == BASE + 20
-    found = segment.locate_timestamp(NOW_MS + 1_000, BASE + 31)
-    assert found is not None and found.header.base_offset == BASE + 30
-    assert segment.locate_timestamp(NOW_MS + 9_999, BASE) is None
-
-
 def test_the_first_timestamp_is_the_first_batch_s(tmp_path: Path) -> None:
     assert filled(tmp_path / "a", 3).first_timestamp() == NOW_MS + 1
     assert filled(tmp_path / "b", 0).first_timestamp() is None

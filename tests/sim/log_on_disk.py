@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from random import Random
 
-from tests.log.making import NOW_MS, make_batch, make_settings, read_bytes, read_log, stored
+from tests.log.making import NOW_MS, find_timestamp, make_batch, make_settings, read_bytes, read_log, stored
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
 from tests.sim.model import Model
 from tidelog.base.config import TopicSettings
@@ -266,7 +266,7 @@ class LogOnDisk:
             bound = self.random.randint(self.model.start_offset, self.model.end_offset)
             first = next((record for record in records if record.timestamp >= timestamp), None)
             expected = (first.timestamp, first.offset) if first and first.offset < bound else None
-            assert self.log.find_timestamp(timestamp, bound) == expected, (timestamp, bound)
+            assert find_timestamp(self.log, timestamp, bound) == expected, (timestamp, bound)
 
     def _verify_epochs(self) -> None:
         for header, _ in self.model.live_rows():

@@ -9,8 +9,9 @@ from kio.schema.errors import ErrorCode
 
 from tests.replication.leading import lead
 from tests.wire.batches import with_crc
-from tests.wire.harness import LIST_OFFSETS, PRODUCE, START_MS, Harness, batch_of, parts
+from tests.wire.harness import LIST_OFFSETS, PRODUCE, START_MS, Harness, batch_of, other_connection, parts
 from tests.wire.requests import end_of_epoch, list_offset, produce, produce_values
+from tidelog.handlers import offsets as offsets_module
 from tidelog.handlers.offsets import (
     EARLIEST,
     EARLIEST_LOCAL,
@@ -19,6 +20,7 @@ from tidelog.handlers.offsets import (
     LATEST_TIERED,
     MAX_TIMESTAMP,
 )
+from tidelog.log import time_search as search_module
 
 VERSIONS = pytest.mark.parametrize("version", range(1, 12))
 EPOCH_VERSIONS = pytest.mark.parametrize("version", range(2, 5))
@@ -197,3 +199,91 @@ def test_a_negative_leader_epoch_but_minus_one_is_an_old_one(filled: Harness) ->
     found = list_offset(filled, 9, "t", LATEST, leader_epoch=-2)
     assert found.error_code == ErrorCode.fenced_leader_epoch
     assert end_of_epoch(filled, 4, "t", 0, leader_epoch=-2).error_code == ErrorCode.fenced_leader_epoch
+
+
+@pytest.fixture
+def long(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Harness:
+    """A log in which the way to the newest record is long, and nobody goes on with a search by himself."""
+    monkeypatch.setattr(search_module, "SEARCH_CHUNKS", 1)
+    harness.create_topic("t", partitions=2)
+    for after in (1_000, *[5] * 60, 2_000):
+        produce(harness, 9, "t", batch_of(timestamp=START_MS + after, value=b"v" * 1_000))
+    monkeypatch.setattr(type(harness.broker), "has_work", False)
+    return harness
+
+
+def ask_long(long: Harness, version: int, timeout_ms: int = 30_000) -> None:
+    part = parts(LIST_OFFSETS, version)
+    asks = tuple(
+        part.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=timestamp)
+        for index, timestamp in ((0, START_MS + 1_500), (1, LATEST))
+    )
+    topics = (part.ListOffsetsTopic(name="t", partitions=asks),)
+    timeout = timedelta(milliseconds=timeout_ms)
+    long.send(LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics, timeout=timeout)
+
+
+@VERSIONS
+def test_a_long_search_waits_and_others_are_served(long: Harness, version: int) -> None:
+    ask_long(long, version)
+    assert long.answers() == [] and long.broker.lookups.has_work
+    with other_connection(long):
+        correlation_id = long._correlation_id
+        assert list_offset(long, version, "t", LATEST).offset == 62
+        long._correlation_id = correlation_id
+    steps = 0
+    while long.broker.lookups.has_work:
+        long.broker.lookups.work()
+        steps += 1
+    assert steps > 3
+    first, second = long.answer(LIST_OFFSETS, version).topics[0].partitions
+    assert (first.error_code, first.offset, first.timestamp) == (0, 61, START_MS + 2_000)
+    assert (second.error_code, second.offset) == (0, 0)
+
+
+@pytest.mark.parametrize(("version", "after_ms"), [(9, 30_000), (10, 2_000)])
+def test_a_search_that_takes_too_long_has_timed_out(long: Harness, version: int, after_ms: int) -> None:
+    ask_long(long, version, 2_000)
+    long.advance(after_ms - 1)
+    assert long.answers() == []
+    long.advance(1)
+    first, second = long.answer(LIST_OFFSETS, version).topics[0].partitions
+    assert (first.error_code, second.error_code) == (ErrorCode.request_timed_out, 0)
+    long.broker.lookups.work()
+    assert not long.broker.lookups.has_work, "nobody waits for it any more"
+
+
+def test_a_search_ends_when_somebody_else_leads(long: Harness) -> None:
+    ask_long(long, 9)
+    long.partition("t").become_offline()
+    while long.broker.lookups.has_work:
+        long.broker.lookups.work()
+    first, _ = long.answer(LIST_OFFSETS, 9).topics[0].partitions
+    assert (first.error_code, first.offset) == (ErrorCode.kafka_storage_error, -1)
+
+
+def test_one_request_searches_no_more_than_others_have_time_for(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets_module, "SEARCHED_AT_ONCE", 10)
+    harness.create_topic("t", partitions=20)
+    for index in range(20):
+        produce(harness, 9, "t", batch_of(), index=index)
+    monkeypatch.setattr(type(harness.broker), "has_work", False)
+    part = parts(LIST_OFFSETS, 9)
+    asks = tuple(
+        part.ListOffsetsPartition(partition_index=index, current_leader_epoch=-1, timestamp=START_MS)
+        for index in range(20)
+    )
+    topics = (part.ListOffsetsTopic(name="t", partitions=asks),)
+    harness.send(LIST_OFFSETS, 9, replica_id=-1, isolation_level=0, topics=topics)
+    assert harness.answers() == []
+    steps = 0
+    while harness.broker.lookups.has_work:
+        harness.broker.lookups.work()
+        steps += 1
+    assert 10 <= steps < 20
+    found = harness.answer(LIST_OFFSETS, 9).topics[0].partitions
+    assert [(row.partition_index, row.error_code, row.offset) for row in found] == [
+        (index, 0, 0) for index in range(20)
+    ]

@@ -6,45 +6,79 @@ looked at again when it has ended.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidelog.base.events import warning
+from tidelog.broker.waiting import Parked
+from tidelog.protocol.errors import CorruptBatch, ErrorCode
 from tidelog.replication.partition import Partition
 
 if TYPE_CHECKING:
     from tidelog.broker.broker import Broker
 
+OnFound = Callable[[int], None]  # with the error code, if it failed
+
 
 class Work(Protocol):
     def step(self) -> bool:
-        """One piece; whether that was the last. OSError if the disk failed."""
+        """One piece; whether that was the last. OSError if the disk failed, CorruptBatch if the log is
+        damaged."""
+
+
+class _Search(NamedTuple):
+    partition: Partition
+    request: Parked | None  # whose it is, if it is not everybody's
+    then: OnFound
 
 
 class Lookups:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._works: dict[Work, Partition] = {}
+        self._searches: dict[Work, _Search] = {}
 
-    def go_on(self, partition: Partition, work: Work) -> None:
+    def rebuild(self, partition: Partition, work: Work) -> None:
         """An index is being rebuilt; requests that read the partition wait for it."""
-        self._works.setdefault(work, partition)
+
+        def on_found(error: int) -> None:
+            name = f"{partition.topic}-{partition.index}"
+            self._broker.events.append(warning("index rebuilt", partition=name))
+            self._broker.waiting.on_moved(partition)
+
+        self._searches.setdefault(work, _Search(partition, None, on_found))
+
+    def search(
+        self, partition: Partition, work: Work, request: Parked, then: OnFound, is_at_once: bool
+    ) -> None:
+        """Go on until it has ended, or the request has left; with the first piece at once, if there is time
+        for it."""
+        search = _Search(partition, request, then)
+        if is_at_once:
+            self._go_on(work, search)
+        else:
+            self._searches[work] = search
 
     @property
     def has_work(self) -> bool:
-        return bool(self._works)
+        return bool(self._searches)
 
     def work(self) -> None:
         """One piece of the next one."""
-        work, partition = next(iter(self._works.items()))
-        del self._works[work]
+        work, search = next(iter(self._searches.items()))
+        del self._searches[work]
+        if search.request is None or not search.request.is_gone:
+            self._go_on(work, search)
+
+    def _go_on(self, work: Work, search: _Search) -> None:
+        error = int(ErrorCode.none)
         try:
             is_done = work.step()
         except OSError as failure:
-            self._broker.fail_directory(partition.directory, failure)
-            return
-        if not is_done:
-            self._works[work] = partition
-            return
-        name = f"{partition.topic}-{partition.index}"
-        self._broker.events.append(warning("index rebuilt", partition=name))
-        self._broker.waiting.on_moved(partition)
+            self._broker.fail_directory(search.partition.directory, failure)
+            is_done, error = True, int(ErrorCode.kafka_storage_error)
+        except CorruptBatch as problem:
+            is_done, error = True, self._broker.damaged.note(search.partition, problem)
+        if is_done:
+            search.then(error)
+        else:
+            self._searches[work] = search

@@ -24,7 +24,6 @@ from tidelog.log.segment import (
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     Segment,
-    TimestampOffset,
     file_name,
 )
 from tidelog.log.transactions import AbortedIndex, AbortedTransaction
@@ -36,7 +35,7 @@ from tidelog.protocol.batch import (
     stamp_append_time,
 )
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
-from tidelog.protocol.records import find_timestamp, read_marker
+from tidelog.protocol.records import read_marker
 
 _JITTER_FACTOR = 2_654_435_761
 
@@ -321,28 +320,6 @@ class Log:
             for ended in self._ended:
                 stable = min(stable, ended.first_offset)
         return stable
-
-    def find_timestamp(self, timestamp: int, bound_offset: int) -> TimestampOffset | None:
-        """The first record below `bound_offset` whose timestamp is not below `timestamp`."""
-        for segment in self.segments:
-            if segment is not self.active and segment.largest_timestamp.timestamp < timestamp:
-                continue
-            found = segment.locate_timestamp(timestamp, self.start_offset)
-            while found is not None:
-                if found.header.base_offset >= bound_offset:
-                    return None
-                data = memoryview(segment.file.read(found.position, found.header.size))
-                record = find_timestamp(data, timestamp, self.start_offset)
-                if record is not None:
-                    return TimestampOffset(*record) if record[1] < bound_offset else None
-                # The largest timestamp is of a record below the log start, or of none: on to the next batch.
-                found = segment.locate_timestamp(timestamp, found.header.last_offset + 1)
-        return None
-
-    def find_max_timestamp(self) -> TimestampOffset | None:
-        """The record with the largest timestamp; of several, the first."""
-        best = max((s.largest_timestamp for s in self.segments), key=lambda largest: largest.timestamp)
-        return self.find_timestamp(best.timestamp, self.end_offset) if best.timestamp >= 0 else None
 
     def advance_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers; their segments go when retention next looks."""

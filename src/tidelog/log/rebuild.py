@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.base.limits import BATCH_HEADER_SIZE, RELATIVE_OFFSET_MAX, SEARCH_CHUNKS
 from tidelog.log.index import OffsetIndex
-from tidelog.log.scan import Damage
+from tidelog.log.scan import Damage, damage_at
 from tidelog.protocol.batch import LENGTH_MIN, LENGTH_OVERHEAD, MAGIC
 
 if TYPE_CHECKING:
@@ -63,11 +63,8 @@ class IndexRebuild:
         while inside <= last_inside:
             base_offset, length, magic, last_delta = _unpack(chunk, inside)
             key, size = base_offset + last_delta - base, length + LENGTH_OVERHEAD
-            if magic != MAGIC:
-                raise Damage(file.name, start + inside, f"magic {magic} is not {MAGIC}")
-            if length < LENGTH_MIN or start + inside + size > end:
-                left = end - start - inside
-                raise Damage(file.name, start + inside, f"a batch of {size} bytes where {left} are left")
+            if magic != MAGIC or length < LENGTH_MIN or start + inside + size > end:
+                raise damage_at(file, start + inside, magic, size, end)
             if not self._last_key < key <= RELATIVE_OFFSET_MAX:
                 raise Damage(file.name, start + inside, f"a batch that ends with offset {base + key}")
             if self._since > _INTERVAL:

@@ -102,7 +102,7 @@ def find_batch(file: File, position: int, end: int, offset: int, expected: int =
                 expected = NO_ENTRY
             size = length + LENGTH_OVERHEAD
             if magic != MAGIC or length < LENGTH_MIN or position + inside + size > end:
-                raise Damage(file.name, position + inside, _problem(magic, size, end - position - inside))
+                raise damage_at(file, position + inside, magic, size, end)
             if base_offset + last_delta >= offset:
                 return Place(position + inside, base_offset, size)
             inside += size
@@ -118,10 +118,11 @@ def find_batch(file: File, position: int, end: int, offset: int, expected: int =
     return None
 
 
-def _problem(magic: int, size: int, left: int) -> str:
+def damage_at(file: File, position: int, magic: int, size: int, end: int) -> Damage:
+    """What is wrong with bytes that cannot be a batch."""
     if magic != MAGIC:
-        return f"magic {magic} is not {MAGIC}"
-    return f"a batch of {size} bytes where {left} are left"
+        return Damage(file.name, position, f"magic {magic} is not {MAGIC}")
+    return Damage(file.name, position, f"a batch of {size} bytes where {end - position} are left")
 
 
 class Scan:

@@ -18,7 +18,7 @@ from tidelog.base.files import Buffer, Directory, File
 from tidelog.base.limits import BATCH_HEADER_SIZE, RELATIVE_OFFSET_MAX
 from tidelog.log.index import OffsetIndex, TimeIndex
 from tidelog.log.rebuild import IndexRebuild
-from tidelog.log.scan import NO_OFFSET, BatchAt, Damage, Misindexed, Place, find_batch, walk_headers
+from tidelog.log.scan import NO_OFFSET, Damage, Misindexed, Place, find_batch, walk_headers
 from tidelog.protocol.batch import NO_TIMESTAMP
 
 LOG_SUFFIX = ".log"
@@ -222,15 +222,15 @@ class Segment:
                 return position
         return 0
 
-    def locate_timestamp(self, timestamp: int, start_offset: int) -> BatchAt | None:
-        """The first batch from `start_offset` on with a timestamp that is not below `timestamp`."""
-        entry = self.time_index.floor(timestamp - 1)
-        offset = max(start_offset, self.base_offset + (entry[1] if entry else 0))
-        place = self.locate(offset)
-        for batch in walk_headers(self.file, place.position if place else self.size, self.size):
-            if batch.header.max_timestamp >= timestamp and batch.header.last_offset >= start_offset:
-                return batch
-        return None
+    def position_at(self, timestamp: int, start_offset: int) -> int:
+        """Where to begin to look for the first timestamp that is not below `timestamp`, in batches from
+        `start_offset` on. Unready and Damage as in `locate`."""
+        try:
+            entry = self.time_index.floor(timestamp - 1)
+        except StructError:
+            entry = None
+        found = self.locate(max(start_offset, self.base_offset + (entry[1] if entry else 0)))
+        return found.position if found is not None else self.size
 
     def is_full(self, size: int, last_offset: int, segment_bytes: int) -> bool:
         """Whether a batch of `size` bytes must go to a new segment."""
