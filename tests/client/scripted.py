@@ -23,7 +23,7 @@ from tidelog.protocol.messages import decode_request, encode_response, make, res
 
 _HEADER = Struct(">hhih")
 _ZERO = timedelta(0)
-FLEXIBLE = {0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 17: 2, 18: 3, 22: 2, 36: 2, 60: 0}
+FLEXIBLE = {0: 9, 1: 12, 2: 6, 3: 9, 8: 8, 9: 6, 10: 3, 17: 2, 18: 3, 22: 2, 32: 4, 36: 2, 60: 0}
 VERSIONS = {
     0: (3, 12),
     1: (4, 17),
@@ -34,6 +34,7 @@ VERSIONS = {
     10: (0, 6),
     18: (0, 4),
     22: (0, 5),
+    32: (1, 4),
     60: (0, 1),
 }
 TOPIC = "told"
@@ -168,6 +169,7 @@ API_KEYS = {
     "sasl_handshake": 17,
     "api_versions": 18,
     "init_producer_id": 22,
+    "describe_configs": 32,
     "sasl_authenticate": 36,
     "describe_cluster": 60,
 }

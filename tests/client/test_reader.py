@@ -217,16 +217,83 @@ def told() -> Iterator[tuple[ScriptedBroker, Cluster]]:
             yield broker, cluster
 
 
+def tell_policy(asked: Asked, policy: str) -> bytes:
+    entry = asked.make(
+        "DescribeConfigsResourceResult",
+        name="cleanup.policy",
+        value=policy,
+        read_only=False,
+        is_sensitive=False,
+        synonyms=(),
+        documentation=None,
+    )
+    result = asked.make(
+        "DescribeConfigsResult",
+        error_code=0,
+        error_message=None,
+        resource_type=2,
+        resource_name=PLACE.topic,
+        configs=(entry,),
+    )
+    return asked.respond(results=(result,))
+
+
 @pytest.mark.parametrize("committed_only", [False, True])
-def test_a_range_that_ends_in_a_gap_is_over_at_once(
+def test_a_compacted_topic_that_ends_in_a_gap_is_over_when_a_second_answer_says_so(
     told: tuple[ScriptedBroker, Cluster], committed_only: bool
 ) -> None:
     broker, cluster = told
     log = ToldLog(make_log([(0, 5, 1)]), log_end=9)
     broker.answer("fetch", log.fetch)
-    pieces = list(reader(cluster, PLACE, 0, 9, committed_only=committed_only, timeout_ms=1_000))
+    broker.answer("describe_configs", lambda asked: tell_policy(asked, "compact,delete"))
+    pieces = list(reader(cluster, PLACE, 0, 9, committed_only=committed_only, timeout_ms=5_000))
     assert [record.offset for piece in pieces for record in records_of(piece)] == [0, 1, 2, 3, 4]
-    assert len(log.requests) == 2
+    assert len(log.requests) == 3
+
+
+def test_a_gap_before_an_open_transaction_is_seen_by_what_comes_behind_it(
+    told: tuple[ScriptedBroker, Cluster],
+) -> None:
+    broker, cluster = told
+    log = ToldLog(make_log([(0, 5, 1), (4, 1, 1)]))
+    log.last_stable_offset = 9
+    broker.answer("fetch", log.fetch)
+    broker.answer("describe_configs", lambda asked: tell_policy(asked, "delete"))
+    pieces = list(reader(cluster, PLACE, 0, 9, committed_only=True, timeout_ms=5_000))
+    assert [record.offset for piece in pieces for record in records_of(piece)] == [0, 1, 2, 3, 4]
+    assert len(log.requests) == 3
+
+
+@pytest.mark.parametrize("committed_only", [False, True])
+@pytest.mark.parametrize(("policy", "empty_count"), [("delete", 1), ("delete", 2), ("compact", 1)])
+def test_an_empty_answer_is_not_taken_for_the_end(
+    told: tuple[ScriptedBroker, Cluster], policy: str, committed_only: bool, empty_count: int
+) -> None:
+    """As from a broker whose tiered storage is slow."""
+    broker, cluster = told
+    log = ToldLog(make_log([(0, 5, 1), (0, 5, 1)]))
+    whole = list(log.batches)
+    answers: list[int] = []
+
+    def fetch(asked: Asked) -> bytes:
+        answers.append(1)
+        log.batches = [] if 1 < len(answers) <= 1 + empty_count else whole
+        return log.fetch(asked)
+
+    broker.answer("fetch", fetch)
+    broker.answer("describe_configs", lambda asked: tell_policy(asked, policy))
+    found = values_in(reader(cluster, PLACE, 0, 10, committed_only=committed_only, fetch_bytes=1), 0, 10)
+    assert [offset for offset, _ in found] == list(range(10))
+
+
+def test_empty_answers_for_what_the_log_has_time_out_with_their_place(
+    told: tuple[ScriptedBroker, Cluster],
+) -> None:
+    broker, cluster = told
+    broker.answer("fetch", ToldLog(make_log([(0, 5, 1)]), log_end=9).fetch)
+    broker.answer("describe_configs", lambda asked: tell_policy(asked, "delete"))
+    with pytest.raises(ReadTimedOut, match=r"told-0: nothing came at offset 5 .*though the log goes on to 9"):
+        list(reader(cluster, PLACE, 0, 9, timeout_ms=300))
 
 
 def test_an_offset_that_is_out_of_range_for_a_moment_is_asked_for_again(
@@ -253,6 +320,7 @@ def test_gaps_neither_lose_a_batch_nor_stop_a_range(
     broker, cluster = told
     log = ToldLog(make_log(shape), log_end=end_of(make_log(shape)) + tail)
     broker.answer("fetch", log.fetch)
+    broker.answer("describe_configs", lambda asked: tell_policy(asked, "compact"))
     start = drawn.draw(st.integers(0, log.high_watermark))
     end = drawn.draw(st.integers(start, log.high_watermark))
     size = drawn.draw(st.integers(1, 1_500))

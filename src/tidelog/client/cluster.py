@@ -28,6 +28,7 @@ from tidelog.client.errors import (
     Refused,
     TopicGone,
     TopicPartition,
+    UnsupportedByBroker,
 )
 from tidelog.client.exchange import LIST_OFFSETS, KioExchange
 from tidelog.client.groups import (
@@ -39,6 +40,7 @@ from tidelog.client.groups import (
     read_coordinator,
 )
 from tidelog.client.metadata import MetadataExchange
+from tidelog.client.policies import policy_exchange, says_compact
 from tidelog.client.properties import Address, Properties, read_number
 from tidelog.client.routes import Routes
 from tidelog.protocol.errors import ErrorCode
@@ -135,6 +137,13 @@ class Cluster:
             group_id, committed_exchange(group_id), read_committed
         )
         return offsets
+
+    def is_compacted(self, topic: str, attempts: Attempts) -> bool:
+        """Whether a broker says so; ConnectionLost if none can be reached at the moment."""
+        try:
+            return says_compact(self._routes.ask(policy_exchange(topic), attempts))
+        except UnsupportedByBroker:
+            return False
 
     def leader(self, partition: TopicPartition, timeout_ms: int | None = None) -> Connection:
         """A connection to the partition's leader."""

@@ -46,6 +46,7 @@ FIND_COORDINATOR = Api(10, "FindCoordinator", 0, 6, 3)
 SASL_HANDSHAKE = Api(17, "SaslHandshake", 1, 1, 2)
 API_VERSIONS = Api(18, "ApiVersions", 0, 4, 3)
 INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 5, 2)
+DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", 1, 4, 4)
 SASL_AUTHENTICATE = Api(36, "SaslAuthenticate", 0, 2, 2)
 
 Answer = TypeVar("Answer", covariant=True)

@@ -3,13 +3,20 @@
 | a fetch at offset x < end brings      | then                                                           |
 |---------------------------------------|----------------------------------------------------------------|
 | whole batches                         | they are handed out; x moves behind the last, by its header    |
-| nothing, and the log goes on to `end` | the range is over: what is left of it are gaps                 |
+| a batch that begins at `end` or later | the range is over: what is left of it are gaps                 |
+| nothing, and the log goes on to `end` | confirmed by a second fetch, of what is not committed too:     |
+| · that brings a batch at `end` or later | the range is over, as above                                  |
+| · that brings nothing, and the topic is compacted | the range is over: the log ends in a gap           |
+| · anything else                       | asked again until `timeout_ms` is over: `ReadTimedOut`         |
 | nothing, and the log does not         | asked again until `timeout_ms` is over: `ReadTimedOut`         |
 | an error that passes                  | the leader is looked for, and asked again                      |
 | offset out of range, or no such topic | `OffsetOutOfRange`, `TopicGone`, after asking again whether so |
 
 "The log" is what may be read of it: up to the high watermark, or with `committed_only` to the last stable
 offset.
+
+A broker may answer with nothing though there is something: a read from tiered storage that took too long, a
+quota. So one empty answer ends nothing.
 
 **Invariant:** pieces follow each other, no batch is left out or handed out twice; no record is looked at.
 """
@@ -121,6 +128,7 @@ class RangeReader:
         self._offset = start
         self._bytes_seen = 0
         self._needed_bytes = 0  # by a batch that did not fit
+        self._is_confirming = False  # that nothing is left, by the fetch under way
         self._is_over = False
 
     def __iter__(self) -> Iterator[RawBatches]:
@@ -183,8 +191,9 @@ class RangeReader:
         version = connection.version_of(FETCH)
         if not self._topic_id:
             version = min(version, _BY_NAME_NEWEST)
-        size = self._wanted_bytes()
-        request = FetchRequest(-1, self._wait_ms, 1, size, self._isolation_level)
+        size = 1 if self._is_confirming else self._wanted_bytes()  # the first batch comes whole
+        isolation_level = 0 if self._is_confirming else self._isolation_level
+        request = FetchRequest(-1, self._wait_ms, 1, size, isolation_level)
         topic = self._topic_id if version > _BY_NAME_NEWEST else self._partition.topic
         request.topics.append(
             (topic, [FetchPartition(self._partition.partition, -1, self._offset, -1, -1, size)])
@@ -214,6 +223,9 @@ class RangeReader:
         row = received[0]
         if row.error_code != ErrorCode.none:
             self._raise(row.error_code, attempts)
+        if self._is_confirming:
+            self._confirm(data, row, attempts)
+            return None
         end, next_offset = self._whole_batches(data, row)
         if end > row.start:
             self._bytes_seen += end - row.start
@@ -227,10 +239,21 @@ class RangeReader:
     def _take_nothing(self, row: ReceivedPartition, attempts: Attempts) -> None:
         log_end = row.last_stable_offset if self._isolation_level else row.high_watermark
         if log_end >= self._end:
-            self._is_over = True
+            self._is_confirming = True
             return
         what = "last stable offset" if self._isolation_level else "high watermark"
         self._wait(attempts, ConnectionLost(f"the {what} is {log_end}, and the range ends at {self._end}"))
+
+    def _confirm(self, data: memoryview, row: ReceivedPartition, attempts: Attempts) -> None:
+        """Whether nothing is left of the range, by the answer to a second fetch."""
+        self._is_confirming = False
+        if row.end - row.start >= _HEAD.size:
+            self._is_over = _HEAD.unpack_from(data, row.start)[0] >= self._end
+        else:
+            self._is_over = self._cluster.is_compacted(self._partition.topic, attempts)
+        if not self._is_over:
+            message = f"an empty answer, though the log goes on to {self._end}"
+            self._wait(attempts, ConnectionLost(message))
 
     def _whole_batches(self, data: memoryview, row: ReceivedPartition) -> tuple[int, int]:
         """Where the last whole batch below the range's end ends, and the offset behind it."""
