@@ -194,6 +194,7 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._initial: Positions | None = None
         self._must_pin = False
+        self._is_available_now = False
         self._planned: dict[TopicPartition, int] | None = None  # all that was available when it began
         self._last_trigger_ms: int | None = None
         self._asked: Survey | None = None
@@ -214,6 +215,8 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
                 # Spark writes down where a query started only with its first batch: an empty one.
                 return begin.to_json_dict()
         self._tell(begin)
+        if self._is_available_now and self._planned is None:
+            self._planned = self._survey().ends(begin)  # never before the start, which is asked for first
         now_ms = time.monotonic_ns() // 1_000_000
         taken = self._survey().advance(
             begin, self._pace(limit), self._planned, now_ms=now_ms, last_trigger_ms=self._last_trigger_ms
@@ -230,7 +233,7 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         return Positions(self._survey().last_ends).to_json_dict()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._planned = self._survey().ends()
+        self._is_available_now, self._planned = True, None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[spark.InputPartition]:
         self._must_pin = False  # an end is written down already: the first batch is run again
@@ -252,7 +255,7 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         options = self._options
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        least = options.min_offsets_per_trigger if self._planned is None else None
+        least = options.min_offsets_per_trigger if not self._is_available_now else None
         return Pace(most, least, options.max_trigger_delay_ms)
 
     def _new_group(self) -> str | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from tidelog.client.attempts import GONE_AFTER_SECONDS
 from tidelog.client.cluster import EARLIEST, LATEST, FoundOffset, TopicFacts
 from tidelog.client.errors import ClientError, TopicPartition
 from tidelog.spark.advance import Advance, Pace, advance, beginnings_needed, check_available_now, fallen
@@ -101,9 +102,9 @@ class Survey:
         self.judge(taken.losses)
         return taken
 
-    def ends(self) -> dict[TopicPartition, int]:
-        """Where each selected partition ends now."""
-        partitions, _ = self._select(is_missing_allowed=True)
+    def ends(self, start: Positions) -> dict[TopicPartition, int]:
+        """Where each selected partition ends now, of those that were read too."""
+        partitions, _ = self._select_again(start)
         return self._edge(partitions, LATEST)
 
     def judge(self, losses: Sequence[DataLoss]) -> None:
@@ -118,7 +119,7 @@ class Survey:
         return Seen(self._edge(partitions, LATEST), topic_ids, beginnings)
 
     def _look_further(self, start: Positions) -> Seen:
-        partitions, topic_ids = self._select(is_missing_allowed=True)
+        partitions, topic_ids = self._select_again(start)
         ends = self._edge(partitions, LATEST)
         for _ in range(self._options.fetch_offset_num_retries):
             if not fallen(start, ends):  # a replica that lags may have answered
@@ -128,6 +129,16 @@ class Survey:
         self.last_ends = ends
         needed = beginnings_needed(start, topic_ids, partitions)
         return Seen(ends, topic_ids, self._edge(needed, EARLIEST))
+
+    def _select_again(self, start: Positions) -> tuple[tuple[TopicPartition, ...], dict[str, bytes]]:
+        """A partition that was read and is missing is asked for until it has been missing for so long that it
+        is gone: the broker that was asked may not have heard of it, and another one had."""
+        until = time.monotonic() + GONE_AFTER_SECONDS
+        while True:
+            partitions, topic_ids = self._select(is_missing_allowed=True)
+            if not start.offsets.keys() - set(partitions) or time.monotonic() >= until:
+                return partitions, topic_ids
+            time.sleep(max(self._options.fetch_offset_retry_interval_ms, 1) / 1_000)
 
     def _select(
         self, *, is_missing_allowed: bool = False
