@@ -9,6 +9,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.wire.harness import CREATE_TOPICS, DELETE_TOPICS, Harness, decode_answer, parts, seconds
+from tidelog.broker import forwarding
 from tidelog.broker.forwarding import CONTROLLER_WAIT_MS, FORWARD_WAIT_MS
 from tidelog.cluster.image import CONTROLLER, CONTROLLER_EPOCH, NOBODY, encode_fields
 from tidelog.cluster.store import Create
@@ -132,3 +133,20 @@ def test_a_request_whose_time_was_over_is_not_carried_out_later(harness: Harness
     harness.holds_store = False
     harness.advance(2 * FORWARD_WAIT_MS)
     assert "new" not in harness.broker.image.topics
+
+
+def test_what_is_forwarded_has_a_bound(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond it a client is told to try again at once; what was answered counts no more."""
+    monkeypatch.setattr(forwarding, "FORWARDED_BYTES_MAX", 100)
+    for _ in range(5):
+        ask_for_topic(harness)
+    assert 0 < harness.broker.waiting.count < 5
+    codes: list[int] = []
+    while len(codes) < 5:
+        harness.advance(TICK_MS)
+        for frame in harness.answers():
+            answer = decode_answer(CREATE_TOPICS, 7, frame, int.from_bytes(frame[4:8], "big"))
+            codes.append(answer.topics[0].error_code)
+        assert harness.broker.uptime_ms < 10 * FORWARD_WAIT_MS
+    assert codes == [ErrorCode.request_timed_out] * 5
+    assert harness.broker.forwarding._held_size == 0

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
 from tidelog.broker.peers import PeerSend
+from tidelog.server import peers as peers_module
 from tidelog.server.peers import Peers
 from tidelog.server.sockets import Sockets
 
@@ -101,14 +103,83 @@ def test_what_a_peer_does_not_take_at_once_is_sent_when_it_does() -> None:
     assert asyncio.run(live())
 
 
-def test_a_peer_that_is_not_there_is_told_as_one_that_has_gone() -> None:
+@pytest.mark.parametrize(
+    ("host", "port"), [("127.0.0.1", 1), ("a" * 64, 9092), ("127.0.0.1", 1_000_000), ("a\0b", 9092)]
+)
+def test_a_peer_that_is_not_there_is_told_as_one_that_has_gone(host: str, port: int) -> None:
+    """Also one that nobody could be at."""
+
     async def live() -> None:
         owner, loop = Owner(), asyncio.get_running_loop()
         sockets = Sockets(loop, lambda: None)
         peers = Peers(owner, loop, sockets, 1_000_000)
-        peers.send(PeerSend(1, 0, "127.0.0.1", 1, b"asked"))
+        peers.send(PeerSend(1, 0, host, port, b"asked"))
         await asyncio.wait_for(owner.closed.wait(), 30)
         peers.close()
         sockets.close()
+
+    asyncio.run(live())
+
+
+class Listening:
+    """Takes connections and what comes over them."""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+        self.came = asyncio.Event()
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        place = len(self.received)
+        self.received.append(b"")
+        while data := await reader.read(1_000):
+            self.received[place] += data
+            self.came.set()
+        writer.close()
+
+
+def test_a_connection_that_ends_while_effects_are_carried_out_is_told_after_them() -> None:
+    """What is sent on it until then is lost with it: it does not go on over a new one."""
+
+    async def live() -> list[bytes]:
+        owner, loop, listening = Owner(), asyncio.get_running_loop(), Listening()
+        server = await asyncio.start_server(listening.take, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            sockets = Sockets(loop, lambda: None)
+            peers = Peers(owner, loop, sockets, 1_000_000)
+            peers.send(PeerSend(1, 0, "127.0.0.1", port, b"first"))
+            await asyncio.wait_for(listening.came.wait(), 30)
+            link_socket = peers._links[1, 0]._socket
+            assert link_socket is not None
+            link_socket.shutdown(socket.SHUT_WR)
+            for frame in (b"second", b"third"):
+                peers.send(PeerSend(1, 0, "127.0.0.1", port, frame))
+                assert not owner.closed.is_set(), "it is told in a turn of its own"
+            await asyncio.wait_for(owner.closed.wait(), 30)
+            listening.came.clear()
+            peers.send(PeerSend(1, 0, "127.0.0.1", port, b"fourth"))
+            await asyncio.wait_for(listening.came.wait(), 30)
+            peers.close()
+            sockets.close()
+        return listening.received
+
+    assert asyncio.run(live()) == [b"first", b"fourth"]
+
+
+def test_a_peer_that_takes_too_little_loses_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers_module, "PEER_UNSENT_BYTES_MAX", 1_000)
+
+    async def live() -> None:
+        owner, loop = Owner(), asyncio.get_running_loop()
+        with socket.create_server(("127.0.0.1", 0)) as listening:  # nobody takes what comes
+            sockets = Sockets(loop, lambda: None)
+            peers = Peers(owner, loop, sockets, 1_000_000)
+            port = listening.getsockname()[1]
+            peers.send(PeerSend(1, 0, "127.0.0.1", port, bytes(2_000)))
+            assert not peers._links[1, 0]._is_ended, "one frame may be larger"
+            peers.send(PeerSend(1, 0, "127.0.0.1", port, b"asked"))
+            await asyncio.wait_for(owner.closed.wait(), 30)
+            peers.close()
+            sockets.close()
 
     asyncio.run(live())

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.base.limits import FORWARDED_BYTES_MAX
 from tidelog.broker.peers import FORWARD, PeerClose, PeerSend
 from tidelog.broker.waiting import Parked
 from tidelog.cluster.image import NOBODY
@@ -25,15 +26,24 @@ FORWARD_WAIT_MS = 30_000
 CONTROLLER_WAIT_MS = 1_000  # for the controller itself to say that a client's time is over
 _NUMBER_MAX = 2**31 - 1
 OnAnswer = Callable[[memoryview | None], None]
+Frame = bytes | memoryview
 
 
 class Unsent(NamedTuple):
     """What waits for a controller."""
 
-    frame: bytes
+    frame: Frame
     on_answer: OnAnswer
     serve: Callable[[], None]  # for when this broker becomes the controller itself
     due_ms: int
+
+
+class Sent(NamedTuple):
+    """What another broker is to answer."""
+
+    on_answer: OnAnswer
+    due_ms: int
+    size: int  # of the frame, which is kept so that it can be answered here after all
 
 
 class Forwarded(Parked):
@@ -53,8 +63,9 @@ class Forwarding:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._number = 0
-        self._sent: dict[tuple[int, int], tuple[OnAnswer, int]] = {}  # by node and number, with its deadline
+        self._sent: dict[tuple[int, int], Sent] = {}  # by node and number
         self._unsent: list[Unsent] = []
+        self._held_size = 0  # of the frames of both
         self._topic_waiters: dict[str, list[tuple[Callable[[], None], int]]] = {}
 
     def forward(
@@ -65,7 +76,8 @@ class Forwarding:
         timeout_ms: int | None = None,
     ) -> Forwarded:
         """Hand a client's frame on to the controller, and wait for as long as the client does, if it says. To
-        `handle` it is to answer it here."""
+        `handle` it is to answer it here, also where too much was handed on already. The frame's memory is
+        its own."""
         broker, wait_ms = self._broker, FORWARD_WAIT_MS
         if timeout_ms is not None:
             wait_ms = min(timeout_ms + CONTROLLER_WAIT_MS, FORWARD_WAIT_MS)
@@ -99,21 +111,27 @@ class Forwarding:
             else:
                 broker.waiting.replace(parked, answered)
 
-        self.send(bytes(frame), on_answer, serve, wait_ms)
+        if self._held_size and self._held_size + len(frame) > FORWARDED_BYTES_MAX:
+            parked.is_gone, parked.early = True, refuse()
+        else:
+            self.send(frame, on_answer, serve, wait_ms)
         return parked
 
     def send(
-        self, frame: bytes, on_answer: OnAnswer, serve: Callable[[], None], wait_ms: int = FORWARD_WAIT_MS
+        self, frame: Frame, on_answer: OnAnswer, serve: Callable[[], None], wait_ms: int = FORWARD_WAIT_MS
     ) -> None:
         """Send a frame (without its size) to the controller, now or when there is one."""
         self._unsent.append(Unsent(frame, on_answer, serve, self._broker.uptime_ms + wait_ms))
+        self._held_size += len(frame)
         self._send()
 
     def _send(self) -> None:
         broker = self._broker
         if broker.control.is_controller:
             while self._unsent:
-                self._unsent.pop(0).serve()
+                first = self._unsent.pop(0)
+                self._held_size -= len(first.frame)
+                first.serve()
             return
         node_id = broker.image.controller_id
         address = broker.image.brokers.get(node_id)
@@ -121,26 +139,33 @@ class Forwarding:
             return
         unsent, self._unsent = self._unsent, []
         for frame, on_answer, _, _ in unsent:
+            self._held_size -= len(frame)
             self.ask(node_id, frame, on_answer)
 
-    def ask(self, node_id: int, frame: bytes, on_answer: OnAnswer) -> None:
+    def ask(self, node_id: int, frame: Frame, on_answer: OnAnswer) -> None:
         """Send a frame (without its size) to a broker that is there; None is its answer if there is none."""
         broker, address = self._broker, self._broker.image.brokers[node_id]
         self._number = self._number % _NUMBER_MAX + 1
-        self._sent[node_id, self._number] = (on_answer, broker.uptime_ms + FORWARD_WAIT_MS)
-        numbered = bytearray(len(frame).to_bytes(4, "big") + frame)
+        self._sent[node_id, self._number] = Sent(on_answer, broker.uptime_ms + FORWARD_WAIT_MS, len(frame))
+        self._held_size += len(frame)
+        numbered = bytearray().join((len(frame).to_bytes(4, "big"), frame))
         numbered[8:12] = self._number.to_bytes(4, "big")
         broker.effects.append(PeerSend(node_id, FORWARD, address.host, address.port, numbered))
 
     def on_frame(self, node_id: int, frame: memoryview) -> None:
-        sent = self._sent.pop((node_id, int.from_bytes(frame[:4], "big")), None)
-        if sent is not None:
-            sent[0](frame)
+        key = (node_id, int.from_bytes(frame[:4], "big"))
+        if key in self._sent:
+            self._end(key, frame)
 
     def on_closed(self, node_id: int) -> None:
         """The connection has ended: nobody knows what became of what was sent on it."""
         for key in [key for key in self._sent if key[0] == node_id]:
-            self._sent.pop(key)[0](None)
+            self._end(key, None)
+
+    def _end(self, key: tuple[int, int], answer: memoryview | None) -> None:
+        sent = self._sent.pop(key)
+        self._held_size -= sent.size
+        sent.on_answer(answer)
 
     def tick(self) -> None:
         self._send()
@@ -148,10 +173,9 @@ class Forwarding:
         late = [each for each in self._unsent if each.due_ms <= now_ms]
         self._unsent = [each for each in self._unsent if each.due_ms > now_ms]
         for each in late:
+            self._held_size -= len(each.frame)
             each.on_answer(None)
-        for node_id in {
-            node_id: None for (node_id, _), (_, due_ms) in self._sent.items() if due_ms <= now_ms
-        }:
+        for node_id in {node_id: None for (node_id, _), sent in self._sent.items() if sent.due_ms <= now_ms}:
             self._broker.effects.append(PeerClose(node_id, FORWARD))
             self.on_closed(node_id)
         self.note_topics()

@@ -1,16 +1,18 @@
 """What runs off the loop for the broker, on threads: fsyncs, copies, checkpoints, removals.
 
-**Invariant:** whatever ends comes back on the loop, once; after a stop only a failed fsync does.
+**Invariant:** whatever ends comes back on the loop, once; after a stop only a failed fsync does. A bug in a
+job counts as a failure of its disk: nobody knows how far it came.
 """
 
 from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future, ThreadPoolExecutor
+from errno import EIO
 from typing import Protocol
 
 from tidelog.base.descriptors import TOO_MANY_OPEN
-from tidelog.base.events import warning
+from tidelog.base.events import error, warning
 from tidelog.base.limits import BACKGROUND_THREADS, COLD_READ_THREADS, FLUSH_THREADS
 from tidelog.broker.broker import Broker, Removal
 from tidelog.broker.partitions import Checkpoint
@@ -19,7 +21,7 @@ from tidelog.log.directory import LogDirectory
 from tidelog.log.log import FlushJob
 from tidelog.replication.partition import Partition
 from tidelog.server.flushing import run_timed
-from tidelog.server.report import Report
+from tidelog.server.report import Report, trace_of
 from tidelog.server.vitals import Vitals
 
 PAUSE_S = 1.0  # when there are no descriptors left
@@ -58,7 +60,6 @@ class Jobs:
     def flush(self, partition: Partition, job: FlushJob) -> None:
         def on_done(future: Future[int]) -> None:
             failure = future.exception()
-            assert failure is None or isinstance(failure, OSError)
             took_ns = future.result() if failure is None else 0
             self._loop.call_soon_threadsafe(self._on_flushed, partition, job, failure, took_ns)
 
@@ -66,16 +67,14 @@ class Jobs:
 
     def copy(self, request: CopyRequest) -> None:
         def on_done(future: Future[None]) -> None:
-            failure = future.exception()
-            assert failure is None or isinstance(failure, OSError)
-            self._loop.call_soon_threadsafe(self._on_copied, request, failure)
+            self._loop.call_soon_threadsafe(self._on_copied, request, future.exception())
 
         self.threads.submit(request.copy.run).add_done_callback(on_done)
 
-    def _on_copied(self, request: CopyRequest, failure: OSError | None) -> None:
+    def _on_copied(self, request: CopyRequest, failure: BaseException | None) -> None:
         if not self._owner.is_stopping:
             self._owner.set_time()
-            self._owner.broker.relocation.on_copied(request.move, failure)
+            self._owner.broker.relocation.on_copied(request.move, self._as_io(failure))
             self._owner.settle()
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -87,25 +86,26 @@ class Jobs:
         self._checkpoints[directory] = None
 
         def on_done(future: Future[None]) -> None:
-            failure = future.exception()
-            assert failure is None or isinstance(failure, OSError)
-            self._loop.call_soon_threadsafe(self._on_checkpointed, checkpoint, failure)
+            self._loop.call_soon_threadsafe(self._on_checkpointed, checkpoint, future.exception())
 
         self.threads.submit(checkpoint.write).add_done_callback(on_done)
 
-    def _on_checkpointed(self, checkpoint: Checkpoint, failure: OSError | None) -> None:
+    def _on_checkpointed(self, checkpoint: Checkpoint, failure: BaseException | None) -> None:
         following = self._checkpoints.pop(checkpoint.directory)
         if self._owner.is_stopping:
             return
         self._owner.set_time()
-        self._owner.broker.on_checkpointed(checkpoint, failure)
+        self._owner.broker.on_checkpointed(checkpoint, self._as_io(failure))
         if following is not None:
             self.write_checkpoint(following)
         self._owner.settle()
 
-    def _on_flushed(self, partition: Partition, job: FlushJob, failure: OSError | None, took_ns: int) -> None:
-        if self._owner.is_stopping and failure is None:
+    def _on_flushed(
+        self, partition: Partition, job: FlushJob, reason: BaseException | None, took_ns: int
+    ) -> None:
+        if self._owner.is_stopping and reason is None:
             return
+        failure = self._as_io(reason)
         if failure is not None and failure.errno in TOO_MANY_OPEN and not self._owner.is_stopping:
             # A folder could not be opened to be synced; no fsync has failed, so this may be tried again.
             self._owner.report.tell(
@@ -120,6 +120,12 @@ class Jobs:
         if self._owner.is_stopping:
             return
         self._owner.settle()
+
+    def _as_io(self, failure: BaseException | None) -> OSError | None:
+        if failure is None or isinstance(failure, OSError):
+            return failure
+        self._owner.report.tell(error("job failed", traceback=trace_of(failure)))
+        return OSError(EIO, f"a job failed: {failure!r}")
 
     def remove_later(self, removal: Removal) -> None:
         self._removals.append(removal)

@@ -3,16 +3,18 @@
 Each is one of the sockets that are watched together, and is read in their turn.
 
 **Invariant:** whatever was sent on a connection and is unanswered when it ends, the broker hears of its end
-once. The memory of a frame is whoever's it is given to until that returns.
+once, in a turn of its own: never while its effects are carried out. What it sends meanwhile counts as sent
+on that connection. The memory of a frame is whoever's it is given to until that returns.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections import deque
 from typing import Protocol
 
-from tidelog.base.limits import PEER_BUFFER_KEPT_SIZE, PEER_HEAD_SIZE
+from tidelog.base.limits import PEER_BUFFER_KEPT_SIZE, PEER_HEAD_SIZE, PEER_UNSENT_BYTES_MAX
 from tidelog.broker.peers import PeerClose, PeerSend
 from tidelog.server.sockets import Sockets, set_low_water
 
@@ -46,7 +48,6 @@ class Peers:
         link = self._links.get(key)
         if link is not None and link.address != address:  # it lives elsewhere now
             link.close()
-            link = None
         if link is None:
             link = self._links[key] = _Link(self, self._sockets, key, address, self._frame_size_max)
             link.connecting = self._loop.create_task(self._connect(link))
@@ -61,8 +62,9 @@ class Peers:
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 link.begin(await self._open(*link.address))
-        except OSError:
-            self.on_ended(link)
+        except (OSError, ValueError, OverflowError):  # also a name or a port that no host can have
+            link.connecting = None
+            link.close()
 
     async def _open(self, host: str, port: int) -> socket.socket:
         """Connected to the first of the host's addresses that takes it; OSError if none does."""
@@ -89,10 +91,14 @@ class Peers:
             self._owner.on_peer_frame(*link.key, frame)
 
     def on_ended(self, link: _Link) -> None:
-        if self._links.get(link.key) is link:
+        """The broker is told when what it does now is over."""
+        if self._links.get(link.key) is link and not self._is_closed:
+            self._loop.call_soon(self._tell_ended, link)
+
+    def _tell_ended(self, link: _Link) -> None:
+        if self._links.get(link.key) is link and not self._is_closed:
             del self._links[link.key]
-            if not self._is_closed:
-                self._owner.on_peer_closed(*link.key)
+            self._owner.on_peer_closed(*link.key)
 
     def close(self) -> None:
         self._is_closed = True
@@ -119,7 +125,9 @@ class _Link:
         self._sockets = sockets
         self._frame_size_max = frame_size_max
         self._socket: socket.socket | None = None
-        self._unsent = bytearray()
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_size = 0
+        self._is_ended = False
         self._head = memoryview(bytearray(PEER_HEAD_SIZE))
         self._large = memoryview(b"")  # what the last large frame was received in
         self._buffer = self._head
@@ -134,9 +142,12 @@ class _Link:
             self._sockets.add_writer(sock.fileno(), self._on_writable)
 
     def send(self, frame: bytes | bytearray) -> None:
+        """As far as the peer takes it now; the rest goes later, and the frame must stay as it is."""
         sock = self._socket
+        if self._is_ended:
+            return
         if sock is None or self._unsent:
-            self._unsent += frame
+            self._queue(memoryview(frame))
             return
         try:
             sent = sock.send(frame)
@@ -146,28 +157,46 @@ class _Link:
             self.close()
             return
         if sent < len(frame):
-            self._unsent += memoryview(frame)[sent:]
+            self._queue(memoryview(frame)[sent:])
             self._sockets.add_writer(sock.fileno(), self._on_writable)
+
+    def _queue(self, rest: memoryview) -> None:
+        if self._unsent and self._unsent_size + len(rest) > PEER_UNSENT_BYTES_MAX:
+            self.close()
+            return
+        self._unsent.append(rest)
+        self._unsent_size += len(rest)
 
     def _on_writable(self) -> None:
         assert self._socket is not None
+        first = self._unsent[0]
         try:
-            del self._unsent[: self._socket.send(self._unsent)]
+            sent = self._socket.send(first)
         except BlockingIOError:
             return
         except OSError:
             self.close()
             return
+        self._unsent_size -= sent
+        if sent < len(first):
+            self._unsent[0] = first[sent:]
+        else:
+            self._unsent.popleft()
         if not self._unsent:
             self._sockets.remove_writer(self._socket.fileno())
 
     def close(self) -> None:
+        if self._is_ended:
+            return
+        self._is_ended = True
         if self.connecting is not None:
             self.connecting.cancel()
         sock, self._socket = self._socket, None
         if sock is not None:
             self._sockets.remove(sock.fileno())
             sock.close()
+        self._unsent.clear()
+        self._unsent_size = 0
         self._peers.on_ended(self)
 
     def _on_readable(self) -> None:

@@ -136,7 +136,7 @@ def start_events(
         yield info("settings without effect", names=idle)
 
 
-def trace_of(bug: Exception) -> str:
+def trace_of(bug: BaseException) -> str:
     return "".join(traceback.format_exception(bug)).strip()
 
 
