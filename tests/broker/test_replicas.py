@@ -10,9 +10,13 @@ import pytest
 from tests.log.making import make_batch
 from tests.wire.harness import Harness
 from tidelog.broker.partitions import Checkpoint
+from tidelog.cluster.controller import decide_topic_config
 from tidelog.cluster.image import BrokerEpoch, BrokerFacts, PartitionFacts
 from tidelog.cluster.store import Outcome, Refused, StoreReply, StoreRequest, Unknown, Write
+from tidelog.protocol.batch import stamp
 from tidelog.protocol.fetch import FetchPartition
+from tidelog.protocol.fetch_client import ReceivedPartition
+from tidelog.replication.fetcher import Received
 from tidelog.replication.follower import Cut
 from tidelog.replication.leader import AWAIT_MS_MAX
 from tidelog.replication.partition import Partition
@@ -109,6 +113,30 @@ def test_who_is_not_registered_begins_to_lead_nothing(tmp_path: Path) -> None:
     broker.registration.is_registered = True
     broker.replicas.assign(partition, replace(facts, version=same.version + 1))
     assert partition.leader_epoch == 1
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact", "compact, then delete"])
+def test_a_follower_takes_a_gap_only_if_the_topic_was_ever_compacted(tmp_path: Path, policy: str) -> None:
+    harness = Harness(tmp_path)
+    harness.create_topic("t", 1, cleanup_policy=policy.partition(",")[0])
+    broker, partition = harness.broker, harness.partition("t")
+    if "then" in policy:
+        topic = broker.image.topics["t"]
+        broker.change(decide_topic_config(topic, {"cleanup.policy": "delete"}), lambda _: None)
+        harness.settle()
+        assert not partition.log.settings.is_compacted
+    partition.become_follower(PartitionFacts(2, 1, [2], [2, 1], 9))
+    fetcher = broker.replicas._fetcher(2)
+    fetcher.add(partition)
+    batch = make_batch(3)
+    stamp(memoryview(batch), 0, 7, 1)
+    answer = ReceivedPartition(0, 0, 0, 0)
+    broker.replicas._take(fetcher, Received(partition, answer, memoryview(batch)))
+    reasons = [event.fields["reason"] for event in broker.events if event.name == "replica not taken"]
+    if policy == "delete":
+        assert partition.log.end_offset == 0 and len(reasons) == 1 and "are missing" in str(reasons[0])
+    else:
+        assert (partition.log.end_offset, reasons) == (10, [])
 
 
 def follower_asks(harness: Harness, offset: int, last_epoch: int) -> None:

@@ -94,7 +94,7 @@ class Leader:
         asked = [each.index for _, partitions in request.topics for each in partitions]
         topic_id = self._broker.image.topics["t"].topic_id
         batch = batch_of(value=VALUE, base_offset=self._end_offset, leader_epoch=1)
-        self._end_offset += 1
+        self._end_offset += len(asked)
         parts = [FetchedPartition(0, 0, 0, 0, 0, None, -1, memoryview(batch))] if asked else []  # type: ignore[arg-type]
         number = int.from_bytes(frame[8:12], "big")
         pieces = encode_fetch(FETCH_VERSION, number, 0, 0, 9, [(topic_id, parts)] if parts else [])

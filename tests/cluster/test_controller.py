@@ -8,6 +8,7 @@ from tidelog.cluster.controller import (
     decide_first_start,
     decide_producer_ids,
     decide_registration,
+    decide_topic_config,
     encode_id,
 )
 from tidelog.cluster.controller import decide_topic as decide
@@ -56,3 +57,16 @@ def test_producer_ids_are_taken_a_block_at_a_time_under_the_version_seen() -> No
         assert isinstance(write, Write) and write.version == number
         tree.apply([write])
         assert tree.image.next_producer_id == (number + 1) * PRODUCER_ID_BLOCK_SIZE
+
+
+def test_that_a_topic_was_compacted_is_never_forgotten() -> None:
+    tree = started()
+    tree.apply(decide(tree.image, "a", ID, {}, [[1]]))
+    seen = []
+    for policy in ("delete", "compact,delete", "delete"):
+        tree.apply(decide_topic_config(tree.image.topics["a"], {"cleanup.policy": policy}))
+        seen.append(tree.image.topics["a"].was_compacted)
+    tree.apply(decide_topic_config(tree.image.topics["a"], {}))
+    assert [*seen, tree.image.topics["a"].was_compacted] == [False, True, True, True]
+    tree.apply(decide(tree.image, "b", bytes(15) + b"b", {"cleanup.policy": "compact"}, [[1]]))
+    assert tree.image.topics["b"].was_compacted

@@ -135,8 +135,8 @@ def stopped(log: Log) -> Log:
     return again
 
 
-def give(log: Log, data: bytes | bytearray) -> int:
-    return append_replica(log, memoryview(data), NOW_MS)
+def give(log: Log, data: bytes | bytearray, may_have_gaps: bool = True) -> int:
+    return append_replica(log, memoryview(data), NOW_MS, may_have_gaps)
 
 
 def follow(leader: Log, follower: Log, sizes: list[int]) -> None:

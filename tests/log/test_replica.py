@@ -135,6 +135,15 @@ def test_behind_a_gap_of_a_log_that_is_not_compacted_recovery_believes_what_foll
         assert read_log(again) == read_log(log)
 
 
+def test_a_gap_in_a_topic_that_was_never_compacted_is_refused() -> None:
+    log = new_log()
+    first, second, *rest = four_batches()
+    with pytest.raises(CorruptBatch, match="offset 4, at 2: the records between are missing"):
+        give(log, gapped(), may_have_gaps=False)
+    assert (log.end_offset, read_log(log)) == (2, first), "what is before it is taken"
+    assert give(log, b"".join([second, *rest]), may_have_gaps=False) == 3
+
+
 def test_a_gap_in_front_of_a_damaged_batch_is_closed_off_too() -> None:
     log = new_log()
     with pytest.raises(CorruptBatch):

@@ -44,7 +44,7 @@ class ReplicaOnDisk(LogOnDisk):
         view = memoryview(batch)
         stamp(view, 0, self.log.end_offset, self.leader_epoch)
         torn = batch + batch[: self.random.randrange(len(batch))]
-        assert append_replica(self.log, memoryview(torn), self.clock) == 1
+        assert append_replica(self.log, memoryview(torn), self.clock, False) == 1
         self.model.add(batch)
 
     def _choose(self, least: int) -> int | None:

@@ -219,7 +219,11 @@ class Replicas:
         partition, answer, broker = received.partition, received.answer, self._broker
         try:
             moved = partition.take(
-                received.records, answer.high_watermark, answer.log_start_offset, broker.now_ms
+                received.records,
+                answer.high_watermark,
+                answer.log_start_offset,
+                broker.now_ms,
+                self._may_have_gaps(partition),
             )
         except CorruptBatch as problem:
             name = f"{partition.topic}-{partition.index}"
@@ -235,6 +239,10 @@ class Replicas:
             if partition.is_flush_wanted:
                 broker.maybe_flush(partition)
             self._hold_unflushed(partition)
+
+    def _may_have_gaps(self, partition: Partition) -> bool:
+        topic = self._broker.image.topics_by_id.get(partition.topic_id)
+        return partition.log.settings.is_compacted or (topic is not None and topic.was_compacted)
 
     def _hold_unflushed(self, partition: Partition) -> None:
         """Where only flushed bytes count, a follower asks for more when it has flushed what it has (R15)."""

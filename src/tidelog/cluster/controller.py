@@ -28,6 +28,7 @@ from tidelog.cluster.image import (
 )
 from tidelog.cluster.store import Check, Create, Delete, Operation, Write
 
+CLEANUP_POLICY = "cleanup.policy"
 PRODUCER_ID_BLOCK_SIZE = 1_000
 
 
@@ -103,7 +104,7 @@ def decide_topic(
     topic = TopicFacts(topic_id, name, dict(config), 0)
     operations: list[Operation] = [
         Create(f"{NAMES}/{name}", encode_fields(id=topic_id.hex())),
-        Create(topic.path(), encode_fields(name=name, config=topic.config)),
+        Create(topic.path(), _encode_topic(topic, config)),
     ]
     for index, replicas in enumerate(assignment):
         operations.append(Create(topic.path(index), _first_facts(image, replicas).encode()))
@@ -131,7 +132,14 @@ def decide_deletion(topic: TopicFacts) -> list[Operation]:
 
 
 def decide_topic_config(topic: TopicFacts, config: Mapping[str, str]) -> list[Operation]:
-    return [Write(topic.path(), encode_fields(name=topic.name, config=dict(config)), topic.version)]
+    return [Write(topic.path(), _encode_topic(topic, config), topic.version)]
+
+
+def _encode_topic(topic: TopicFacts, config: Mapping[str, str]) -> bytes:
+    """With the settings that it will have. That it was ever compacted is never forgotten."""
+    policies = topic.config.get(CLEANUP_POLICY, ""), config.get(CLEANUP_POLICY, "")
+    marks = {"was_compacted": True} if topic.was_compacted or "compact" in "".join(policies) else {}
+    return encode_fields(name=topic.name, config=dict(config), **marks)
 
 
 def decide_config(image: Image, kind: str, name: str, config: Mapping[str, str]) -> list[Operation]:

@@ -184,6 +184,7 @@ class TopicFacts:
     config: dict[str, str]
     version: int
     partitions: dict[int, PartitionFacts] = field(default_factory=dict)
+    was_compacted: bool = False  # it is, or was, compacted: records may be missing from its logs
 
     def path(self, partition: int | None = None) -> str:
         own = f"{TOPICS}/{self.topic_id.hex()}"
@@ -335,6 +336,7 @@ class Image:
         topic_id = bytes.fromhex(parts[2])
         if len(parts) == 3:
             topic = TopicFacts(topic_id, fields["name"], fields["config"], version)
+            topic.was_compacted = fields.get("was_compacted", False)
             known = self.topics_by_id.get(topic_id)
             if known is not None:
                 topic.partitions = known.partitions

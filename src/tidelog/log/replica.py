@@ -28,18 +28,20 @@ from tidelog.protocol.batch import LENGTH_MIN, LENGTH_OVERHEAD, OFFSET_AND_LENGT
 from tidelog.protocol.errors import CorruptBatch
 
 
-def append_replica(log: Log, view: memoryview, now_ms: int) -> int:
+def append_replica(log: Log, view: memoryview, now_ms: int, may_have_gaps: bool) -> int:
     """Append the whole batches in `view`, which a leader has sent; how many there were.
 
-    The last one may be cut off and is left. CorruptBatch if one is not what may follow: those before it are
-    in the log. OSError if the disk failed.
+    Compaction leaves gaps: `may_have_gaps` says that the topic is, or was, compacted. In any other topic the
+    leader has lost the records of a gap, and they are not passed over. The last batch may be cut off and is
+    left. CorruptBatch if one is not what may follow: those before it are in the log. OSError if the disk
+    failed.
     """
     position = count = 0
     is_dense = True
     problem: CorruptBatch | None = None
     while position + BATCH_HEADER_SIZE <= len(view):
         try:
-            header = _check_next(log, view, position)
+            header = _check_next(log, view, position, may_have_gaps)
         except CorruptBatch as error:
             problem = error
             break
@@ -56,7 +58,7 @@ def append_replica(log: Log, view: memoryview, now_ms: int) -> int:
     return count
 
 
-def _check_next(log: Log, view: memoryview, position: int) -> BatchHeader | None:
+def _check_next(log: Log, view: memoryview, position: int, may_have_gaps: bool) -> BatchHeader | None:
     """The header of the batch at `position`, which may be appended; None if its end is missing."""
     base_offset, length = OFFSET_AND_LENGTH.unpack_from(view, position)
     end = position + length + LENGTH_OVERHEAD
@@ -66,6 +68,8 @@ def _check_next(log: Log, view: memoryview, position: int) -> BatchHeader | None
         header = check_whole(view, position, max(end, position))
         if base_offset < log.end_offset:
             raise CorruptBatch(f"the log ends at {log.end_offset} already")
+        if base_offset > log.end_offset and not may_have_gaps:
+            raise CorruptBatch("the records between are missing; only a compacted topic may lack some")
         if header.leader_epoch < log.epochs.latest:
             raise CorruptBatch(f"leader epoch {header.leader_epoch} follows {log.epochs.latest}")
     except CorruptBatch as error:

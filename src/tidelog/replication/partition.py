@@ -315,14 +315,21 @@ class Partition:
 
     # Following.
 
-    def take(self, records: memoryview, high_watermark: int, start_offset: int, now_ms: int) -> bool:
+    def take(
+        self,
+        records: memoryview,
+        high_watermark: int,
+        start_offset: int,
+        now_ms: int,
+        may_have_gaps: bool = False,
+    ) -> bool:
         """Append what the leader has sent; whether anything moved. CorruptBatch, or OSError."""
         log = self.log
         before, segment_count = log.end_offset, len(log.segments)
         start_before = log.start_offset
         try:
             if records:
-                append_replica(log, records, now_ms)
+                append_replica(log, records, now_ms, may_have_gaps)
         finally:
             if log.end_offset != before:
                 self._note_grown(log.end_offset - before, len(log.segments) != segment_count)
