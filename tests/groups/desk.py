@@ -98,6 +98,7 @@ class Desk:
             self.coordinator.timers,
             self._entropy,
             self.record_size_max,
+            self.coordinator.given,
         )
         command(turn)
         self.journal += turn.decision.entries

@@ -6,7 +6,7 @@ import pytest
 
 from tests.groups.desk import Desk, DeskTopics, subscription
 from tidelog.base.limits import GROUP_METADATA_SIZE_MAX, GROUP_PROTOCOLS_MAX, OFFSETS_PER_PIECE
-from tidelog.groups import consumer, coordinator
+from tidelog.groups import consumer, coordinator, given
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
 from tidelog.groups.offsets import Sweep
@@ -332,11 +332,11 @@ def test_what_a_coordinator_counts_is_about_what_it_writes_anew(desk: Desk) -> N
 def test_of_ids_that_nobody_has_joined_with_the_oldest_go(
     monkeypatch: pytest.MonkeyPatch, desk: Desk
 ) -> None:
-    monkeypatch.setattr(coordinator, "PENDING_MEMBERS_MAX", 3)
-    given = [desk.join(needs_member_id=True).answer.member_id for _ in range(5)]
-    errors = [desk.join(member_id).answers[:1] for member_id in given[:2]]
+    monkeypatch.setattr(given, "PENDING_MEMBERS_MAX", 3)
+    ids = [desk.join(needs_member_id=True).answer.member_id for _ in range(5)]
+    errors = [desk.join(member_id).answers[:1] for member_id in ids[:2]]
     assert [answer.error for (answer,) in errors] == [ErrorCode.unknown_member_id] * 2
-    taken = [desk.join(member_id) for member_id in given[2:]]
+    taken = [desk.join(member_id) for member_id in ids[2:]]
     desk.tick(60_000)
     assert [waiting.answer.error for waiting in taken] == [ErrorCode.none] * 3
 

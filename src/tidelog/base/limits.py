@@ -99,6 +99,7 @@ PATTERNS_KEPT_MAX = 1_000  # whose topics are remembered
 GROUP_ID_LENGTH_MAX = 2**15 - 1  # what a record's key has room for
 GROUP_METADATA_SIZE_MAX = 4 * MIB  # of all protocols of one member
 PENDING_MEMBERS_MAX = 10_000  # ids given out by one coordinator that nobody has joined with
+PENDING_BYTES_MAX = 2 * MIB  # of those, with the names of their groups
 COMMITS_MAX = 10_000  # partitions of one OffsetCommit
 ENTRIES_GATHERED_MAX = 1_000  # of a journal, decided in one moment and written together
 OFFSET_KEYS_KEPT = 10_000  # of pairs of group and topic, so that they need not be written again

@@ -220,6 +220,7 @@ class Coordinators:
             shard.coordinator.timers,
             broker.entropy,
             shard.journal.record_size_max,
+            shard.coordinator.given,
         )
 
     def _take(self, shard: Shard, turn: Turn) -> None:

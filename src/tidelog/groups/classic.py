@@ -131,6 +131,7 @@ class ClassicGroup(Roster):
         if join.needs_member_id:
             timer = self.pending[member_id] = GroupTimer(Alarm(PENDING, self.group_id, member_id))
             turn.set_timer(timer, join.session_timeout_ms)
+            turn.given.add(self.group_id, member_id)
             turn.decision.answer(ticket, JoinAnswer(ErrorCode.member_id_required, member_id))
         else:
             self._add(turn, join, member_id, ticket)
@@ -154,9 +155,7 @@ class ClassicGroup(Roster):
             self._prepare(turn)
 
     def _add(self, turn: Turn, join: Join, member_id: str, ticket: Ticket) -> None:
-        pending = self.pending.pop(member_id, None)
-        if pending is not None:
-            turn.timers.stop(pending)
+        self._end_pending(turn, member_id)
         if not self.members:
             self.protocol_type = join.protocol_type
         member = Member(join, member_id)
@@ -378,8 +377,7 @@ class ClassicGroup(Roster):
                 return ErrorCode.fenced_instance_id
             member = self.members[known_id]
         elif leaving.member_id in self.pending:
-            turn.timers.stop(self.pending.pop(leaving.member_id))
-            self._after_pending(turn)
+            self.on_pending_end(turn, leaving.member_id)
             return ErrorCode.none
         elif leaving.member_id in self.members:
             member = self.members[leaving.member_id]
@@ -399,8 +397,17 @@ class ClassicGroup(Roster):
             self._after_departure(turn)
 
     def on_pending_end(self, turn: Turn, member_id: str) -> None:
-        if self.pending.pop(member_id, None) is not None:
+        if self._end_pending(turn, member_id):
             self._after_pending(turn)
+
+    def _end_pending(self, turn: Turn, member_id: str) -> bool:
+        """Whether the id was one that somebody was to join with."""
+        timer = self.pending.pop(member_id, None)
+        if timer is None:
+            return False
+        turn.timers.stop(timer)
+        turn.given.remove(self.group_id, member_id)
+        return True
 
     def _remove(self, turn: Turn, member: Member) -> None:
         unknown = ErrorCode.unknown_member_id
@@ -434,7 +441,9 @@ class ClassicGroup(Roster):
             self.answer_join(turn, member, JoinAnswer(error, member.member_id))
             self.answer_sync(turn, member, SyncAnswer(error))
             turn.timers.stop(member.session)
-        for timer in (*self.pending.values(), self._join_timer, self._sync_timer):
+        for member_id in list(self.pending):
+            self._end_pending(turn, member_id)
+        for timer in (self._join_timer, self._sync_timer):
             turn.timers.stop(timer)
 
     def on_alarm(self, turn: Turn, alarm: Alarm) -> None:

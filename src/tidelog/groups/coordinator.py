@@ -8,7 +8,6 @@ be answered. What is written takes effect by `GroupState.replay`, here and after
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -16,7 +15,6 @@ from tidelog.base.decision import Entry, Ticket
 from tidelog.base.limits import (
     GROUP_METADATA_SIZE_MAX,
     OFFSETS_LOOKED_AT_MAX,
-    PENDING_MEMBERS_MAX,
 )
 from tidelog.base.timers import Timers
 from tidelog.groups import conversion, records
@@ -24,6 +22,7 @@ from tidelog.groups.assignors import ASSIGNORS
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Member, Sync, SyncAnswer
 from tidelog.groups.consumer import ConsumerGroup
+from tidelog.groups.given import GivenIds
 from tidelog.groups.heartbeat import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -64,7 +63,7 @@ class GroupCoordinator(GroupState):
         self._expiry = GroupTimer(Alarm(EXPIRY, "", ""))
         self._unexpired: list[str] = []  # groups that have yet to be looked at, of those there were
         self._unlooked: list[Spot] = []  # what is left of the last of them
-        self._given: deque[tuple[str, str]] = deque()  # ids given to new members, the oldest first
+        self.given = GivenIds()
 
     def resume(self, turn: Turn) -> None:
         """Everything is loaded: sessions begin."""
@@ -145,20 +144,15 @@ class GroupCoordinator(GroupState):
             group = ClassicGroup(asked.group_id, turn.now_ms)
         group.join(turn, asked, ticket)
         self.groups[asked.group_id] = group
-        self._bound_pending(turn, group)
+        self._bound_pending(turn)
 
-    def _bound_pending(self, turn: Turn, group: ClassicGroup) -> None:
+    def _bound_pending(self, turn: Turn) -> None:
         """Of ids that nobody has joined with yet, the oldest go; who has one asks for another."""
-        newest = next(reversed(group.pending), None)
-        if newest is not None and (group.group_id, newest) != (self._given[-1] if self._given else None):
-            self._given.append((group.group_id, newest))
-        while len(self._given) > PENDING_MEMBERS_MAX:
-            group_id, member_id = self._given.popleft()
-            oldest = self.groups.get(group_id)
-            if isinstance(oldest, ClassicGroup) and member_id in oldest.pending:
-                turn.timers.stop(oldest.pending[member_id])
-                oldest.on_pending_end(turn, member_id)
-                self._maybe_forget(oldest)
+        while (excess := turn.given.excess) is not None:
+            oldest = self.groups.get(excess[0])
+            assert isinstance(oldest, ClassicGroup)
+            oldest.on_pending_end(turn, excess[1])
+            self._maybe_forget(oldest)
 
     def _maybe_downgrade(self, turn: Turn, group: ConsumerGroup, asked: Join) -> Group:
         """A classic member that takes the place of the last one with the consumer protocol finds a classic

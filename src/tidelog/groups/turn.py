@@ -13,6 +13,7 @@ from tidelog.base.decision import Decision
 from tidelog.base.setting import INT32_MAX
 from tidelog.base.timers import Timer, Timers
 from tidelog.groups.facts import write_entry
+from tidelog.groups.given import GivenIds
 from tidelog.protocol.errors import ErrorCode
 
 
@@ -73,6 +74,7 @@ class Turn:
         "decision",
         "entropy",
         "formers",
+        "given",
         "now_ms",
         "record_size_max",
         "settings",
@@ -90,6 +92,7 @@ class Turn:
         timers: Timers[Alarm],
         entropy: Callable[[int], bytes],
         record_size_max: int = INT32_MAX,
+        given: GivenIds | None = None,
     ) -> None:
         self.now_ms = now_ms
         self.uptime_ms = uptime_ms
@@ -98,6 +101,7 @@ class Turn:
         self.timers = timers
         self.entropy = entropy
         self.record_size_max = record_size_max
+        self.given = given if given is not None else GivenIds()
         self.decision = Decision()
         self.formers: dict[str, object] = {}
 
