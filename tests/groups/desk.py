@@ -61,6 +61,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
+        self.is_gone = False
 
     def give(self, answer: Any) -> None:
         self.answers.append(answer)

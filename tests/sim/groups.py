@@ -73,6 +73,7 @@ class Heard(Awaited):
 
     def __init__(self, call: Call) -> None:
         self._call = call
+        self.is_gone = False
 
     def give(self, answer: Any) -> None:
         self._call.hear(answer)
@@ -219,7 +220,9 @@ class DirectLine:
         coordinators = self._node.broker.coordinators
         shard = coordinators.find(request.group_id)
         if isinstance(shard, Shard):
-            coordinators.run(shard, partial(carry_out, request=request, ticket=Heard(call)))
+            ticket = Heard(call)
+            if not coordinators.run(shard, partial(carry_out, request=request, ticket=ticket)):
+                ticket.fail(ErrorCode.coordinator_load_in_progress)
         else:
             call.hear(refusal(request, shard))
         self._node.settle()

@@ -19,6 +19,11 @@ class Entry(NamedTuple):
 class Ticket(Protocol):
     """The place of somebody who waits for an answer."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Nobody waits there any more."""
+        ...
+
     def give(self, answer: Any) -> None:
         """The answer, once."""
         ...

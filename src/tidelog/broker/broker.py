@@ -382,6 +382,14 @@ class Broker:
 
     # Time.
 
+    @property
+    def next_due_ms(self) -> int | None:
+        """When `tick` should come at the latest: for a request that waits, or for a group."""
+        deadline_ms, due_ms = self.waiting.first_deadline_ms, self.coordinators.next_due_ms
+        if deadline_ms is None or due_ms is None:
+            return due_ms if deadline_ms is None else deadline_ms
+        return min(deadline_ms, due_ms)
+
     def tick(self) -> None:
         self.coordinators.tick()  # what is gathered is written before anybody is told that it took too long
         self.waiting.tick(self.uptime_ms)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidelog.base.decision import Ticket
@@ -49,6 +50,7 @@ class Coordinators:
         self._busy: deque[Shard] = deque()  # that load, or are written anew
         self._unwritten: dict[Shard, None] = {}  # that have decided something in this moment
         self._creation_waiters: list[Callable[[], None]] = []
+        self._due_ms: int | None = None  # when the first timer is
         self._unloaded: list[Partition] = []  # whose journals could not be opened just now
         self._deleted: dict[str, set[bytes]] = {}  # ids of topics whose offsets may be there, by name
         self._sweeps: dict[Shard, Sweep] = {}  # for offsets of topics that are no more
@@ -162,10 +164,32 @@ class Coordinators:
 
     # Turns.
 
-    def run(self, shard: Shard, command: Command) -> None:
+    def run(self, shard: Shard, command: Command) -> bool:
+        """Have a command carried out, after all that was due before it; whether the shard could still do
+        that. If not, it has been given up, and loads."""
+        if not self._is_current(shard):
+            return False
+        self._run(shard, command)
+        return True
+
+    def _is_current(self, shard: Shard) -> bool:
+        """Let all take effect that comes before a request: a session that has ended is over for it, also if
+        the loop is late. Whether the shard still serves after that."""
+        with suppress(Exception):  # told by the event of giving up: who is here now did not ask for it
+            self._fire_due(shard)
         if shard.commits is not None:
             self._take_commits(shard)
-            if not self._serves(shard):  # it has been given up; who asked finds another one
+        return self._serves(shard)
+
+    def _fire_due(self, shard: Shard) -> None:
+        timers, uptime_ms = shard.coordinator.timers, self._broker.uptime_ms
+        while (next_ms := timers.next_ms) is not None and next_ms <= uptime_ms and self._serves(shard):
+            self._run(shard, GroupCoordinator.tick)
+
+    def _run(self, shard: Shard, command: Command) -> None:
+        if shard.commits is not None:
+            self._take_commits(shard)
+            if not self._serves(shard):
                 return
         turn = self._turn(shard)
         try:
@@ -174,8 +198,13 @@ class Coordinators:
         except Exception as bug:
             self._give_up(shard, turn, bug)
             raise
+        self._note_due(shard)
 
     def commit(self, shard: Shard, ask: CommitAsk, ticket: Ticket) -> None:
+        next_ms = shard.coordinator.timers.next_ms
+        if next_ms is not None and next_ms <= self._broker.uptime_ms and not self._is_current(shard):
+            ticket.fail(ErrorCode.coordinator_load_in_progress)
+            return
         turn = shard.commits
         if turn is None:
             turn = shard.commits = self._turn(shard)
@@ -226,12 +255,16 @@ class Coordinators:
     def _take(self, shard: Shard, turn: Turn) -> None:
         """Let a decision take effect; it is written, and answered, when the moment is over."""
         decision = turn.decision
+        if decision.entries and shard.partition.is_under_minimum:
+            self._refuse(shard, turn, ErrorCode.coordinator_not_available)
+            return
         if decision.entries:
             try:
                 shard.journal.take(decision.entries)
             except RefusedBatch as refusal:
-                fail(decision.answers, ErrorCode.unknown_server_error)
-                self._revert(shard, turn, refusal.reason)
+                index, reason = shard.partition.index, refusal.reason
+                self._broker.events.append(error("group change not written", partition=index, reason=reason))
+                self._refuse(shard, turn, ErrorCode.unknown_server_error)
                 return
             shard.entries += decision.entries
             self._unwritten[shard] = None
@@ -271,13 +304,14 @@ class Coordinators:
         elif answers:
             shard.uncommitted.append((end_offset, answers))
 
-    def _revert(self, shard: Shard, turn: Turn, reason: str) -> None:
-        """What was decided is too large to be kept: its groups go back to what the journal has of them."""
-        index = shard.partition.index
-        self._broker.events.append(error("group change not written", partition=index, reason=reason))
+    def _refuse(self, shard: Shard, turn: Turn, code: ErrorCode) -> None:
+        """What was decided is too large to be kept, or too few replicas are there to keep it: its groups go
+        back to what the journal has of them."""
+        turn.is_refused = True
+        fail(turn.decision.answers, code)
         undone = self._turn(shard)
         for group_id, former in turn.formers.items():
-            shard.coordinator.revert(undone, group_id, former)
+            shard.coordinator.revert(undone, group_id, former, code)
         give(undone.decision.answers)
 
     def _serves(self, shard: Shard) -> bool:
@@ -351,14 +385,23 @@ class Coordinators:
             self.lead(partition)
         self._moves.tick()
         for shard in list(self._shards.values()):
-            timers = shard.coordinator.timers
-            while timers.next_ms is not None and timers.next_ms <= self._broker.uptime_ms:
-                self.run(shard, GroupCoordinator.tick)
-                if not self._serves(shard):
-                    break
+            shard.drop_gone()
+            self._fire_due(shard)
             if self._serves(shard) and shard.journal.is_loaded and shard.journal.is_long:
                 self._enqueue(shard)
         self.write()
+        due = [shard.coordinator.timers.next_ms for shard in self._shards.values()]
+        self._due_ms = min((each for each in due if each is not None), default=None)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When a timer of a group is due at the earliest, or a little before that."""
+        return self._due_ms
+
+    def _note_due(self, shard: Shard) -> None:
+        next_ms = shard.coordinator.timers.next_ms
+        if next_ms is not None and (self._due_ms is None or next_ms < self._due_ms):
+            self._due_ms = next_ms
 
     def _enqueue(self, shard: Shard) -> None:
         if shard not in self._busy:
@@ -399,6 +442,7 @@ class Coordinators:
             return
         if journal.failure is not None:
             self._broker.events.append(error("groups not loaded", reason=journal.failure))
+            self._broker.offline.give_up(shard.partition)  # to a replica that can be read, if one is in sync
         elif journal.is_loaded:
             self._drop_undecided(journal)
             self.run(shard, GroupCoordinator.resume)

@@ -79,7 +79,7 @@ class Arrival:
         self.is_idle = not data
 
     def start_over(self, start_offset: int) -> None:
-        self.reader, self.goal_offset = JournalReader(start_offset), None
+        self.reader, self.goal_offset, self.unwritten = JournalReader(start_offset), None, None
 
 
 class GroupMoves:
@@ -217,7 +217,7 @@ class GroupMoves:
         except Unready as lookup:
             lookup.work.step()
         except CorruptBatch as problem:
-            self._fail(arrival, problem)
+            self._start_again(arrival, str(problem))
         else:
             self._take(arrival, data, high_watermark)
 
@@ -225,10 +225,11 @@ class GroupMoves:
         try:
             arrival.take(data, high_watermark)
         except CorruptBatch as problem:
-            self._fail(arrival, problem)
+            self._start_again(arrival, str(problem))
 
-    def _fail(self, arrival: Arrival, problem: CorruptBatch) -> None:
-        self._tell(arrival, str(problem))
+    def _start_again(self, arrival: Arrival, problem: str) -> None:
+        """With the next tick."""
+        self._tell(arrival, problem)
         arrival.start_over(0)
         arrival.is_idle = True
 
@@ -279,7 +280,10 @@ class GroupMoves:
         coordinators, shard = self._broker.coordinators, arrival.shard
         piece = list(islice(unwritten, JOURNAL_ENTRIES_APPLIED))
         if piece:
-            coordinators.run(shard, partial(self._take_in, arrival, piece))
+            turns: list[Turn] = []
+            coordinators.run(shard, partial(self._take_in, arrival, piece, turns))
+            if any(turn.is_refused for turn in turns):
+                self._start_again(arrival, "the other partition does not take its records")
             return
 
         def resume(groups: GroupCoordinator, turn: Turn) -> None:
@@ -294,8 +298,14 @@ class GroupMoves:
             self._broker.maybe_flush(shard.partition)
 
     def _take_in(
-        self, arrival: Arrival, piece: list[tuple[bytes, bytes]], groups: GroupCoordinator, turn: Turn
+        self,
+        arrival: Arrival,
+        piece: list[tuple[bytes, bytes]],
+        turns: list[Turn],
+        groups: GroupCoordinator,
+        turn: Turn,
     ) -> None:
+        turns.append(turn)
         index, count = arrival.shard.partition.index, self._count
         entries = []
         for key, value in piece:

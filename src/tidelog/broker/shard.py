@@ -76,6 +76,15 @@ class Shard:
         self.commits: Turn | None = None  # of commits, which has yet to take effect
         self.uncommitted: deque[tuple[int, Answers]] = deque()
 
+    def drop_gone(self) -> None:
+        """Who has been told that it took too long waits no more."""
+        if self.uncommitted:
+            waiting = [
+                (end_offset, [each for each in answers if not each[0].is_gone])
+                for end_offset, answers in self.uncommitted
+            ]
+            self.uncommitted = deque(each for each in waiting if each[1])
+
     @property
     def partition(self) -> Partition:
         return self.journal.partition

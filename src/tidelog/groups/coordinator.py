@@ -359,6 +359,7 @@ class GroupCoordinator(GroupState):
 
     def _remove(self, turn: Turn, group: Group) -> None:
         """With all that it committed; a classic group that was never written is gone with its last offset."""
+        turn.note_former(group.group_id, group)
         self.offsets.delete(turn, group.group_id, list(self.offsets.of(group.group_id)))
         self._bury(turn, group)
         if isinstance(group, ClassicGroup):

@@ -126,11 +126,17 @@ class GroupState:
         else:
             self.groups.pop(group_id, None)
 
-    def revert(self, turn: Turn, group_id: str, former: object) -> None:
+    def revert(
+        self,
+        turn: Turn,
+        group_id: str,
+        former: object,
+        code: ErrorCode = ErrorCode.unknown_server_error,
+    ) -> None:
         """What was decided for a group is not written: back to what the journal has of it."""
         current = self.groups.get(group_id)
         if isinstance(current, ClassicGroup):
-            current.stop(turn, ErrorCode.unknown_server_error)
+            current.stop(turn, code)
         elif current is not None:
             current.stop(turn)
         if isinstance(former, ConsumerGroup):

@@ -75,6 +75,7 @@ class Turn:
         "entropy",
         "formers",
         "given",
+        "is_refused",
         "now_ms",
         "record_size_max",
         "settings",
@@ -103,6 +104,7 @@ class Turn:
         self.record_size_max = record_size_max
         self.given = given if given is not None else GivenIds()
         self.decision = Decision()
+        self.is_refused = False  # nothing of it is written
         self.formers: dict[str, object] = {}
 
     def write(self, kind: int, group_id: str, value: object, name: str = "") -> None:

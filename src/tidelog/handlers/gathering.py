@@ -67,6 +67,10 @@ class Part:
         self._failed = failed
         self._is_given = False
 
+    @property
+    def is_gone(self) -> bool:
+        return self._gathering.is_gone
+
     def give(self, answer: Any) -> None:
         self._is_given = True
         self._gathering.put(self._place, answer)

@@ -143,7 +143,8 @@ def handle_list_groups(broker: Broker, request: Request) -> Result:
             ]
             turn.decision.answer(ticket, listed)
 
-        broker.coordinators.run(shard, command)
+        if not broker.coordinators.run(shard, command):
+            ticket.fail(ErrorCode.coordinator_load_in_progress)
     return gathering.result()
 
 
@@ -197,7 +198,8 @@ def _for_each(
             continue
         seen.add(group_id)
         ticket = Part(gathering, place, partial(failed, group_id))
-        broker.coordinators.run(shard, partial(describe, group_id=group_id, ticket=ticket))
+        if not broker.coordinators.run(shard, partial(describe, group_id=group_id, ticket=ticket)):
+            ticket.fail(ErrorCode.coordinator_load_in_progress)
     return gathering.result()
 
 

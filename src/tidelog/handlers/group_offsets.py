@@ -267,7 +267,8 @@ def _fetch_group(
             found = _Found(code, _fetched(broker, request, groups, wanted))
         turn.decision.answer(ticket, found)
 
-    broker.coordinators.run(shard, command)
+    if not broker.coordinators.run(shard, command):
+        ticket.fail(ErrorCode.coordinator_load_in_progress)
 
 
 def _fetched(broker: Broker, request: Request, groups: GroupCoordinator, wanted: _Wanted) -> tuple[Any, ...]:

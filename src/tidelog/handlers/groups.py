@@ -47,7 +47,8 @@ def coordinate(
         return refuse(shard)
     deadline_ms = commit_deadline(broker) if wait_ms is None else broker.uptime_ms + wait_ms
     ticket = Awaited(broker, deadline_ms, encode, refuse)
-    broker.coordinators.run(shard, command(ticket))
+    if not broker.coordinators.run(shard, command(ticket)):
+        return refuse(ErrorCode.coordinator_load_in_progress)
     return ticket.result()
 
 

@@ -57,7 +57,7 @@ from tidelog.server.transport import Transport
 from tidelog.server.vitals import Vitals
 
 STORE_FILE = "tidelog-store.sqlite"
-TICK_MS = 100  # or sooner, when somebody's deadline comes
+TICK_MS = 100  # or sooner, when somebody's deadline comes, or a session of a group ends
 IDLE_CHECK_MS = 1_000
 HAND_OVER_S_MAX = 15.0
 TURN_NS_MAX = TURN_MS_MAX * MILLISECOND_NS
@@ -397,7 +397,7 @@ class Server:
         if (has_more or broker.has_work) and not self._is_working:
             self._is_working = True
             self.loop.call_soon(self._work)
-        deadline_ms = None if has_more else broker.waiting.first_deadline_ms
+        deadline_ms = None if has_more else broker.next_due_ms
         if deadline_ms is not None and deadline_ms < self._next_tick_ms and not self.is_stopping:
             self._tick_in(max(deadline_ms - broker.uptime_ms, 1))
 
