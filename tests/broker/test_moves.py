@@ -350,7 +350,8 @@ def follow(harness: Harness) -> Partition:
 
 def cut(harness: Harness, partition: Partition, offset: int) -> None:
     replicas = harness.broker.replicas
-    replicas._cut(replicas._fetcher(2), [(partition, Cut(offset))])
+    replicas.cuts.plan(replicas._fetcher(2), [(partition, Cut(offset))])
+    harness.run_flushes()
 
 
 def test_a_follower_s_log_moves(harness: Harness) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tidelog.cluster.controller import decide_topic_config
 from tidelog.cluster.image import BrokerEpoch, BrokerFacts, PartitionFacts
 from tidelog.cluster.store import Outcome, Refused, StoreReply, StoreRequest, Unknown, Write
 from tidelog.protocol.batch import stamp
+from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch import FetchPartition
 from tidelog.protocol.fetch_client import ReceivedPartition
 from tidelog.replication.fetcher import Received
@@ -34,16 +36,17 @@ def test_a_cut_that_waited_is_not_carried_out_again_on_what_came_since(tmp_path:
     fetcher.add(partition)
     partition.log.recovery_point = partition.log.end_offset  # so that cuts wait for a checkpoint
     for _ in range(2):  # the leader is asked again meanwhile, and says the same
-        replicas._cut(fetcher, [(partition, Cut(10))])
+        replicas.cuts.plan(fetcher, [(partition, Cut(10))])
     partition.log.recovery_point = 0
-    replicas._cut(fetcher, [(partition, Cut(10))])
-    assert (partition.log.end_offset, replicas.cut_count) == (10, 1)
+    replicas.cuts.plan(fetcher, [(partition, Cut(10))])
+    harness.run_flushes()
+    assert (partition.log.end_offset, replicas.cuts.count) == (10, 1)
     partition.append_own(make_batch(10), harness.broker.now_ms)  # as what is replicated
     checkpoints = [effect for effect in harness.broker.effects if isinstance(effect, Checkpoint)]
     assert checkpoints
     for checkpoint in checkpoints:
         harness.broker.on_checkpointed(checkpoint, None)
-    assert (partition.log.end_offset, replicas.cut_count) == (20, 1)
+    assert (partition.log.end_offset, replicas.cuts.count) == (20, 1)
 
 
 def test_a_failed_disk_is_given_up_again_until_the_store_has_it(tmp_path: Path) -> None:
@@ -203,3 +206,94 @@ def test_a_fetch_beyond_the_end_of_the_log_shows_nothing(tmp_path: Path) -> None
     assert not partition.maybe_advance() and partition.high_watermark == 0
     follower_asks(harness, 1, 1)
     assert partition.high_watermark == 1
+
+
+def following(harness: Harness) -> Partition:
+    """Broker 2 leads t, which broker 1 has three segments of, flushed to the end."""
+    harness.create_topic("t", 1, segment_bytes="1024")
+    partition = harness.partition("t")
+    for _ in range(6):
+        partition.append_own(make_batch(10, value=bytes(30)), harness.broker.now_ms)
+    assert len(partition.log.segments) == 3
+    partition.is_flush_wanted = True
+    harness.broker.maybe_flush(partition)
+    harness.settle()
+    facts = PartitionFacts(2, 1, [2], [2, 1], 9)
+    harness.broker.image.topics["t"].partitions[0] = facts
+    partition.become_follower(facts)
+    harness.broker.replicas._fetcher(2).add(partition)
+    return partition
+
+
+def plan_cut(harness: Harness, partition: Partition, offset: int) -> None:
+    replicas = harness.broker.replicas
+    replicas.cuts.plan(replicas._fetcher(2), [(partition, Cut(offset))])
+    harness.settle()
+
+
+def test_segments_leave_durably_before_the_last_one_is_cut_and_nobody_waits_on_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = Harness(tmp_path)
+    partition = following(harness)
+    log, harness.holds_flushes = partition.log, True
+    harness.holds_checkpoints = True
+    plan_cut(harness, partition, 15)
+    assert log.end_offset == 60, "the checkpoint comes first"
+    (checkpoint,) = harness.held_checkpoints
+    checkpoint.write()
+    with monkeypatch.context() as patch:
+        for name in ("fsync", "fdatasync"):
+            patch.setattr(os, name, lambda descriptor: pytest.fail("an fsync on the loop"))
+        harness.broker.on_checkpointed(checkpoint, None)
+        harness.settle()
+    assert (log.end_offset, len(log.segments)) == (20, 1) and partition.is_cutting
+    (held,), harness.held_flushes = harness.held_flushes, []
+    held[1].run()
+    harness.broker.on_flushed(held[0], None)
+    harness.settle()
+    assert log.end_offset == 10 and partition.is_cutting, "then what the last segment has above"
+    harness.release_flushes()
+    assert not partition.is_cutting and partition.floor is None
+    assert harness.broker.replicas.cuts.count == 1
+
+
+def test_a_cut_waits_for_a_flush_that_is_under_way(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+    partition = following(harness)
+    partition.append_own(make_batch(10), harness.broker.now_ms)
+    harness.holds_flushes, partition.is_flush_wanted = True, True
+    harness.broker.maybe_flush(partition)
+    plan_cut(harness, partition, 60)
+    assert partition.log.end_offset == 70
+    harness.release_flushes()
+    assert partition.log.end_offset == 60 and not partition.is_cutting
+    assert partition.log.recovery_point == 60
+
+
+def test_who_is_elected_while_its_log_is_cut_leads_when_that_is_durable(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+    partition = following(harness)
+    partition.append_own(make_batch(10), harness.broker.now_ms)
+    harness.holds_flushes = True
+    plan_cut(harness, partition, 60)
+    assert partition.is_cutting
+    facts = PartitionFacts(1, 2, [1], [2, 1], 10, [], {1: harness.broker.broker_epoch})
+    harness.broker.image.topics["t"].partitions[0] = facts
+    harness.broker.replicas.assign(partition, facts)
+    assert partition.error_code == ErrorCode.not_leader_or_follower, "what was cut might come back behind"
+    harness.release_flushes()
+    assert partition.error_code == 0 and partition.leader_epoch == 2
+    assert partition.log.end_offset == 60
+
+
+def test_a_disk_that_fails_under_a_cut_takes_its_partition_offline(tmp_path: Path) -> None:
+    harness = Harness(tmp_path)
+    partition = following(harness)
+    partition.append_own(make_batch(10), harness.broker.now_ms)
+    harness.holds_flushes = True
+    plan_cut(harness, partition, 60)
+    (held,) = harness.held_flushes
+    harness.broker.on_flushed(held[0], OSError(5, "Input/output error"))
+    assert partition.error_code == ErrorCode.kafka_storage_error
+    assert not harness.broker.replicas.cuts.is_pending(partition)

@@ -9,6 +9,7 @@ from tidelog.base.config import BrokerSettings, TopicSettings
 from tidelog.base.files import Directory, DiskDirectory
 from tidelog.log.log import Appended, Log
 from tidelog.log.recovery import Recovery, open_log
+from tidelog.log.replica import end_below, truncate
 from tidelog.log.segment import LOG_SUFFIX, TimestampOffset, file_name
 from tidelog.log.time_search import TimeSearch
 from tidelog.protocol.batch import BatchHeader, read_header
@@ -106,6 +107,15 @@ def flush(log: Log) -> None:
     job.run()
     job.release()
     log.end_flush(job, NOW_MS)
+
+
+def cut(log: Log, offset: int) -> list[str]:
+    """Cut a log as a follower does, durably; the renamed files."""
+    names: list[str] = []
+    while end_below(log, offset) < log.end_offset:
+        names += truncate(log, offset, NOW_MS)
+        flush(log)
+    return names
 
 
 def read_bytes(log: Log, offset: int, bound_offset: int | None = None, max_bytes: int = 1 << 30) -> bytes:

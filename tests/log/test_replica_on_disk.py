@@ -54,12 +54,19 @@ class ReplicaOnDisk(LogOnDisk):
         return offset if end_below(self.log, offset) >= least else None
 
     def _truncate(self, offset: int) -> None:
+        if self.job is not None:
+            self.end_flush()
         end_offset = end_below(self.log, offset)
         self.checkpoint = min(self.checkpoint, end_offset)
         self.flushed = min(self.flushed, end_offset)
-        for name in truncate(self.log, offset, self.clock):
-            if self.random.random() < 0.5:
-                self.folder.remove(name)
+        while end_below(self.log, offset) < self.log.end_offset:
+            for name in truncate(self.log, offset, self.clock):
+                if self.random.random() < 0.5:
+                    self.folder.remove(name)
+            job = self.log.begin_flush()
+            job.run()
+            job.release()
+            self.log.end_flush(job, self.clock)
         assert self.log.end_offset == end_offset
         self.model.cut(end_offset)
         self.model.start_offset = min(self.model.start_offset, end_offset)
@@ -80,7 +87,7 @@ class ReplicaOnDisk(LogOnDisk):
         if offset is None:
             return
         if self.random.random() < 0.7:
-            self.disk.fail_sync(self.random.randrange(5))
+            self.disk.fail_sync(self.random.randrange(9))
         else:
             self.disk.fail_write(self.random.randrange(3), errno.EIO, self.random.random())
         try:
@@ -114,6 +121,7 @@ def test_a_crash_while_a_log_begins_anew_leaves_a_part_of_the_old_one_or_none() 
         disk.fail_sync(random.randrange(4))
         try:
             restart(log, 1_000, NOW_MS)
+            flush(log)
         except OSError:
             pass
         again, _ = open_log(disk.crash(random), log.settings, NOW_MS, 30)
@@ -125,6 +133,7 @@ def test_a_log_that_has_begun_anew_has_nothing_of_the_old_one_after_a_crash() ->
     for seed in range(100):
         disk, log, _ = filled()
         restart(log, 1_000, NOW_MS)
+        flush(log)
         append(log, make_batch(value=b"new"), epoch=9)
         again, _ = open_log(disk.crash(Random(seed)), log.settings, NOW_MS, 30)
         assert again.start_offset == 1_000 and again.end_offset in (1_000, 1_001), f"seed {seed}"

@@ -59,7 +59,17 @@ def fetch(leader: Partition, follower: Partition) -> bool:
         follower.cut(step.offset, NOW_MS)
     elif isinstance(step, BeginAt):
         follower.begin_at(step.offset, NOW_MS)
+    if follower.is_cutting:
+        flush(follower)
+        follower.end_cut()
     return not data and isinstance(step, Take)
+
+
+def flush(partition: Partition) -> None:
+    job = partition.begin_flush()
+    assert job is not None
+    job.run()
+    partition.on_flushed(NOW_MS)
 
 
 def bytes_of(partition: Partition) -> bytes:

@@ -317,7 +317,7 @@ class World:
 
     def _count(self, node: ClusterNode) -> None:
         if node.broker is not None:
-            self.clock.counts["cuts"] += node.broker.replicas.cut_count
+            self.clock.counts["cuts"] += node.broker.replicas.cuts.count
             self.clock.counts["ISR changes"] += node.broker.replicas.change_count
             self.clock.counts["elections"] += node.broker.control.election_count
             self.clock.counts["replicas moved"] += node.broker.control.move_count

@@ -1,7 +1,8 @@
 """A disk in memory that remembers what was synced, loses the rest in a crash, and fails when told to.
 
 A file's bytes are durable once it was synced, a name once its folder was. `crash` keeps what is durable; of
-the rest it keeps a part: unsynced bytes are dropped, zeroed or garbled from some point on, and of the
+the rest it keeps a part: unsynced bytes are dropped, zeroed or garbled from some point on; a truncation is
+lost, perhaps not with the bytes that followed it, so that the old end is found behind those; and of the
 operations on a folder since its last sync (create, rename, remove) the first few have happened. Names may
 thus be there before their bytes are, but operations on one folder keep their order, as file systems with
 a journal have it.
@@ -56,12 +57,18 @@ class _Content:
 
     def after_crash(self, random: Random) -> _Content:
         survivor = _Content()
-        if self.kept_size < len(self.durable) and random.random() < 0.5:
+        unsynced = bytearray(self.data)
+        for start, end in self.lost:
+            unsynced[start:end] = bytes(end - start)
+        was_cut = self.kept_size < len(self.durable)
+        outcome = random.choice(("cut", "lost", "overwritten")) if was_cut else "cut"
+        if outcome == "lost":
             survivor.data = bytearray(self.durable)  # the truncation was lost, and all that followed it
+        elif outcome == "overwritten":  # what followed it was not, and the old end is behind that
+            end = random.choice((len(unsynced), random.randint(self.kept_size, len(unsynced))))
+            survivor.data = self.durable[: self.kept_size] + unsynced[self.kept_size : end]
+            survivor.data += self.durable[len(survivor.data) :]
         else:
-            unsynced = bytearray(self.data)
-            for start, end in self.lost:
-                unsynced[start:end] = bytes(end - start)
             survivor.data = self.durable[: self.kept_size] + tear(random, unsynced[self.kept_size :])
         survivor.durable = bytearray(survivor.data)
         survivor.kept_size = len(survivor.data)

@@ -97,6 +97,16 @@ def test_a_truncation_that_was_not_synced_may_revert() -> None:
     assert outcomes(prepare) == {b"0123", b"0123456789"}
 
 
+def test_an_old_end_may_come_back_behind_what_was_written_over_a_truncation() -> None:
+    def prepare(root: SimulatedDirectory) -> None:
+        root.replace_whole("a", b"0123456789")
+        file = root.open("a")
+        file.truncate(4)
+        file.append(b"new")
+
+    assert {b"0123", b"0123new", b"0123456789", b"0123new789", b"0123n56789"} < outcomes(prepare)
+
+
 def test_bytes_dropped_by_a_failed_fsync_stay_lost_though_the_next_one_succeeds() -> None:
     def prepare(root: SimulatedDirectory) -> None:
         file = root.open("a")

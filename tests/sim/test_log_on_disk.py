@@ -46,6 +46,26 @@ def test_whatever_was_flushed_survives_and_nothing_else_appears(part: int) -> No
             raise
 
 
+def test_what_recovery_cut_does_not_come_back_behind_what_is_written_next() -> None:
+    size = len(make_batch())
+    for seed in range(60):
+        disk = SimulatedDisk()
+        log, _ = open_log(disk.root, make_settings(), NOW_MS)
+        for value in (b"a", b"b", b"c"):
+            append(log, make_batch(value=value * 30))
+        flush(log)
+        content = disk.root.open(f"{0:020}.log")
+        whole = content.read(0, content.size)
+        content.truncate(size)
+        content.append(whole[size : 2 * size - 1] + b"?" + whole[2 * size :])  # a bad byte in the second one
+        content.sync()
+        log, _ = open_log(disk.root, make_settings(), NOW_MS)
+        assert log.end_offset == 1
+        append(log, make_batch(value=b"d" * 30), epoch=1)
+        log, _ = open_log(disk.crash(Random(seed)), make_settings(), NOW_MS)
+        assert log.end_offset in (1, 2) and b"ccc" not in read_log(log), f"seed {seed}"
+
+
 def test_a_segment_dropped_by_one_recovery_does_not_come_back_in_the_next() -> None:
     for seed in range(30):
         disk = SimulatedDisk()

@@ -114,6 +114,11 @@ class Harness:
                 self.run_copies()
             broker.waiting.wake()
 
+    def run_flushes(self) -> None:
+        """Those that were asked for, and nothing else."""
+        while self.broker.flushes:
+            self._flush(*self.broker.flushes.pop(0))
+
     def _flush(self, partition: Partition, job: FlushJob) -> None:
         if self.holds_flushes:
             self.held_flushes.append((partition, job))

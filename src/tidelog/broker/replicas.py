@@ -13,15 +13,14 @@ what became of it (R5).
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.base.events import error, info, warning
+from tidelog.base.events import error, info
+from tidelog.broker.cuts import Cuts
 from tidelog.broker.interval import Interval
 from tidelog.broker.peers import REPLICATE, PeerClose, PeerSend
 from tidelog.cluster.image import BROKER_EPOCHS, BROKERS, NOBODY, PartitionFacts
 from tidelog.cluster.store import Check, Done, Operation, Outcome, ReadNodes, Tree, Write
-from tidelog.log.replica import end_below
 from tidelog.protocol.errors import CorruptBatch, ErrorCode
 from tidelog.protocol.fetch import FetchPartition
 from tidelog.replication.fetcher import Fetcher, FetchLimits, Received
@@ -56,7 +55,7 @@ class Replicas:
         self._awaiting: dict[Partition, None] = {}  # led, and the high watermark waits for who will join
         self._to_hurry: dict[int, None] = {}  # replicas of what is led since the last tick
         self._throttled: dict[Partition, None] = {}  # followed, and not asked for until the rate allows it
-        self._cuts: dict[Partition, Cut | BeginAt] = {}  # followed, and about to be cut like that
+        self.cuts = Cuts(broker)
         self._undecided: list[Asked] = []  # nobody knows yet what became of these
         settings = broker.settings
         self.listener = settings.peer_listener  # the one that followers come in by
@@ -73,7 +72,6 @@ class Replicas:
         self.given = Throttle()  # to followers that are throttled,
         self.taken = Throttle()  # and as one
         self.change_count = 0  # of ISRs that were written
-        self.cut_count = 0  # of logs that had something the leader did not
 
     # Roles.
 
@@ -82,6 +80,8 @@ class Replicas:
         broker = self._broker
         if partition.role is Role.OFFLINE:
             broker.offline.give_up(partition)
+        if partition.is_cutting:
+            return  # looked at again when the cut is durable
         if not partition.is_open or (
             partition.facts is not None and facts.version <= partition.facts.version
         ):
@@ -97,7 +97,7 @@ class Replicas:
     def _lead(self, partition: Partition, facts: PartitionFacts) -> None:
         broker = self._broker
         self._leave_fetcher(partition)
-        self._cuts.pop(partition, None)
+        self.cuts.drop(partition)
         partition.become_leader(broker.node_id, broker.image, facts, broker.uptime_ms)
         broker.on_moved(partition)
         broker.maybe_flush(partition)
@@ -126,7 +126,7 @@ class Replicas:
     def drop(self, partition: Partition) -> None:
         """The partition is gone, or its disk is."""
         self._leave_fetcher(partition)
-        self._cuts.pop(partition, None)
+        self.cuts.drop(partition)
         self._to_look.pop(partition, None)
 
     def _leave_fetcher(self, partition: Partition) -> None:
@@ -177,7 +177,7 @@ class Replicas:
             else:
                 cuts.append((received.partition, step))
         if cuts:
-            self._cut(fetcher, cuts)
+            self.cuts.plan(fetcher, cuts)
         for partition in throttled:
             self._hold_throttled(fetcher, partition, rate)
         self.send(node_id)
@@ -200,7 +200,9 @@ class Replicas:
         throttled, self._throttled = self._throttled, {}
         for partition in throttled:
             fetcher = self._fetchers.get(partition.leader_id)
-            if fetcher is not None and partition in fetcher and not partition.is_caught_by_flush:
+            if fetcher is None or partition not in fetcher or self.cuts.is_pending(partition):
+                continue
+            if not partition.is_caught_by_flush:
                 fetcher.release(partition)
 
     def on_closed(self, node_id: int) -> None:
@@ -255,6 +257,9 @@ class Replicas:
             self._broker.maybe_flush(partition)
 
     def on_flushed(self, partition: Partition) -> None:
+        if self.cuts.is_pending(partition):
+            self.cuts.on_flushed(partition)
+            return
         fetcher = self._fetchers.get(partition.leader_id)
         if fetcher is not None and partition in fetcher and not partition.is_caught_by_flush:
             fetcher.release(partition)
@@ -270,58 +275,18 @@ class Replicas:
             name = f"{partition.topic}-{partition.index}"
             broker.events.append(info("leader refused", partition=name, error=ErrorCode(code).name))
 
-    def _cut(self, fetcher: Fetcher, cuts: list[tuple[Partition, Cut | BeginAt]]) -> None:
-        """Where less will be flushed than was, first have the checkpoints say so: a crash must not take what
-        will be written behind the cut for something that was flushed, nor the folder that a log has just left
-        for the longer one."""
-        broker = self._broker
-        for partition, step in cuts:
-            log, epoch = partition.log, partition.leader_epoch
-            try:
-                floor = end_below(log, step.offset) if isinstance(step, Cut) else log.end_offset
-            except OSError as failure:
-                broker.fail_directory(partition.directory, failure)
-                continue
-            self._cuts[partition] = step
-            is_leaving = broker.relocation.is_leaving(partition)
-            if floor >= max(log.recovery_point, log.start_offset) and not is_leaving:
-                self._carry_out(partition, epoch, step)
-                continue
-            fetcher.hold(partition)
-            partition.floor = floor
-            broker.checkpoints.wait(partial(self._carry_out, partition, epoch, step))
-        broker.write_urgent_checkpoints()
-
-    def _carry_out(self, partition: Partition, epoch: int, step: Cut | BeginAt) -> None:
-        """Unless the leader was asked again meanwhile: what it said last is what counts, and counts once."""
-        if self._cuts.get(partition) is not step:
+    def follow_on(self, partition: Partition) -> None:
+        """A log was cut, durably: do what the store has said meanwhile, or ask the leader for more."""
+        topic = self._broker.image.topics_by_id.get(partition.topic_id)
+        facts = topic.partitions.get(partition.index) if topic is not None else None
+        if facts is not None:
+            self.assign(partition, facts)
+        fetcher = self._fetchers.get(partition.leader_id)
+        if fetcher is None or partition not in fetcher:
             return
-        if self._broker.relocation.is_leaving(partition):
-            self._broker.checkpoints.wait(partial(self._carry_out, partition, epoch, step))
-            return
-        del self._cuts[partition]
-        broker, fetcher = self._broker, self._fetchers.get(partition.leader_id)
-        partition.floor = None
-        is_same = partition.role is Role.FOLLOWER and partition.leader_epoch == epoch
-        if not is_same or fetcher is None:
-            return  # somebody else leads by now, and will say what to do
-        before = partition.log.end_offset
-        try:
-            act = partition.cut if isinstance(step, Cut) else partition.begin_at
-            names = act(step.offset, broker.now_ms)
-        except OSError as failure:
-            broker.fail_directory(partition.directory, failure)
-            return
-        broker.remove_files(partition, names)
-        name, end = f"{partition.topic}-{partition.index}", partition.log.end_offset
-        if names or end != before:  # else an epoch is forgotten in which nothing was written
-            broker.relocation.begin_anew(partition)
-        if end != before:
-            self.cut_count += 1
-            broker.events.append(warning("log cut to its leader's", partition=name, before=before, after=end))
         fetcher.release(partition)
         fetcher.touch(partition)
-        broker.maybe_flush(partition)
+        self._broker.maybe_flush(partition)
         self._hold_unflushed(partition)
         self.send(partition.leader_id)
 

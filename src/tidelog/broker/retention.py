@@ -56,7 +56,7 @@ class Retention:
 
     def _apply(self, partition: Partition) -> bool:
         """Remove a few expired segments of a partition; whether there was anything to do."""
-        if not partition.is_open:
+        if not partition.is_open or partition.is_cutting:
             return False
         broker, log = self._broker, partition.log
         # What has expired its leader decides: a follower's log starts where the leader's does.

@@ -89,12 +89,12 @@ class LeaderEpochs:
         place = bisect_right(self._start_offsets, offset) - 1
         return self._epochs[place] if place >= 0 else UNDEFINED_EPOCH
 
-    def cut_end(self, end_offset: int, durable: bool = False) -> None:
+    def cut_end(self, end_offset: int) -> None:
         """Forget epochs that began at or after `end_offset`."""
         place = bisect_left(self._start_offsets, end_offset)
         if place < len(self._epochs):
             del self._epochs[place:], self._start_offsets[place:]
-            self.write(durable)
+            self.write()
 
     def cut_start(self, start_offset: int) -> None:
         """Forget epochs that ended before `start_offset`; the one that holds it now begins there.

@@ -99,7 +99,7 @@ class Log:
         self.end_offset = 0
         self.recovery_point = 0
         self.last_flush_ms = 0
-        self.has_new_files = True
+        self.is_folder_unsynced = True  # files were made or renamed in it since the last flush
         self.new_in: Directory | None = None  # where this log's folder was made, if no flush has been since
         self._unsynced_names: list[str] = []  # small files replaced since the last flush
         self._ended: list[EndedTransaction] = []
@@ -197,7 +197,7 @@ class Log:
             segment.open()  # its name alone says where the log goes on, should all others be removed
         self.segments.append(segment)
         self.bases.append(base_offset)
-        self.has_new_files = True
+        self.is_folder_unsynced = True
         return segment
 
     def note_replaced(self, name: str) -> None:
@@ -337,11 +337,11 @@ class Log:
         for index in self.aborted.values():
             files += index.files()
         replaced = self._open_replaced()
-        directories = [self.directory] if self.has_new_files or replaced or is_last else []
+        directories = [self.directory] if self.is_folder_unsynced or replaced or is_last else []
         if self.new_in is not None:
             directories.append(self.new_in)
         job = FlushJob(self.end_offset, files + replaced, directories, len(self._unsynced_names))
-        self.has_new_files = False
+        self.is_folder_unsynced = False
         self._flush_job = job
         for file in replaced:
             file.close()

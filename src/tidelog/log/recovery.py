@@ -146,6 +146,7 @@ class _Opening:
             self._scan_segments(scan_from)
             if not self._is_dense:
                 close_off_gaps(log, self._now_ms)
+                self._directory.sync()
             if log.end_offset > log.bases[0]:
                 log.write_snapshot()
         self._drop_old_snapshots()
@@ -156,6 +157,7 @@ class _Opening:
         """The log ends below where it must start: empty it and begin there."""
         self._report_dropped(0, f"the log starts at {start_offset}")
         restart(self.log, start_offset, self._now_ms)
+        self.log.epochs.write(durable=True)  # with all that has changed in the folder
 
     def _tail_is_whole(self) -> bool:
         """After a clean stop: the batches behind the last index entry end where the file ends."""
@@ -281,6 +283,7 @@ class _Opening:
         """Segments behind a cut are not part of the log any more."""
         self._report_dropped(place, why)
         drop_segments(self.log, place)
+        self._directory.sync()
 
     def _report_dropped(self, place: int, why: str) -> None:
         for segment in self.log.segments[place:]:

@@ -89,7 +89,8 @@ def _refill_recent(log: Log, offset: int) -> None:
 
 
 def drop_segments(log: Log, place: int) -> list[str]:
-    """Segments from `place` on are not part of the log any more, durably; the names their files now have."""
+    """Segments from `place` on are not part of the log any more, durably after the next flush; the names that
+    their files now have."""
     renamed: list[str] = []
     for segment in reversed(log.segments[place:]):
         segment.abandon()
@@ -98,5 +99,5 @@ def drop_segments(log: Log, place: int) -> list[str]:
             index.close()
         renamed += log.rename_deleted(segment.base_offset)
     del log.segments[place:], log.bases[place:]
-    log.directory.sync()
+    log.is_folder_unsynced = True
     return renamed

@@ -1,10 +1,10 @@
 """The write path of a follower: batches as its leader has them, and an end that is cut to the leader's.
 
-A batch keeps its offset, its epoch and every byte. A cut is durable when it returns: nothing that left may
-come back behind, or instead of, what is written next (R8).
+A batch keeps its offset, its epoch and every byte. A cut is durable after the next flush, and until then
+nothing is appended: nothing that left may come back behind, or instead of, what is written next (R8).
 
 **Invariant:** whatever moment a crash comes at, the log that is found is one that was there: segments leave
-from the top before the one that holds the place is cut.
+from the top, and only when that is durable the one that holds the place is cut.
 """
 
 from __future__ import annotations
@@ -91,7 +91,6 @@ def close_off_gaps(log: Log, now_ms: int) -> None:
     segment, recovery would believe nothing that is written from now on."""
     if not log.settings.is_compacted and log.active.size:
         log.roll(now_ms)
-        log.directory.sync()
 
 
 def end_below(log: Log, offset: int) -> int:
@@ -100,7 +99,10 @@ def end_below(log: Log, offset: int) -> int:
 
 
 def truncate(log: Log, offset: int, now_ms: int) -> list[str]:
-    """Cut off every batch that holds `offset` or is above it; the renamed files, for removal.
+    """Cut off batches that hold `offset` or are above it; the renamed files, for removal.
+
+    Whole segments leave first. If there are any, and the one before them is to be cut too, that is another
+    call's, after the flush: `end_below` goes on to be below where the log ends.
 
     The recovery point, and the log start if it is above the end, are on the disk already as they will be:
     `end_below` says where the log will end.
@@ -110,30 +112,31 @@ def truncate(log: Log, offset: int, now_ms: int) -> list[str]:
     place, position, end_offset = _find_cut(log, offset)
     if position == 0:
         return restart(log, end_offset, now_ms)
+    if position < log.segments[place].size and any(later.size for later in log.segments[place + 1 :]):
+        position, end_offset = log.segments[place].size, log.bases[place + 1]
     snapshots = snapshot_offsets(log.directory.names())
     drop_snapshots_above(log, snapshots, end_offset)
     renamed = drop_segments(log, place + 1)
     segment = log.active
     if position < segment.size:
         segment.truncate(position)
-        segment.file.sync()  # or a crash might bring back what is cut, behind what is written now
     log.cut_known(end_offset)
-    log.epochs.cut_end(end_offset, durable=True)
+    log.epochs.cut_end(end_offset)
     if not _rebuild(log, segment, snapshots):
         close_off_gaps(log, now_ms)
     return renamed
 
 
 def restart(log: Log, offset: int, now_ms: int) -> list[str]:
-    """Empty the log and begin at `offset`; the renamed files, for removal."""
+    """Empty the log and begin at `offset`; the renamed files, for removal. The recovery point does not rise
+    before a flush has made the new names durable: the old log might come back with it."""
     drop_snapshots_above(log, snapshot_offsets(log.directory.names()), -1)
     renamed = drop_segments(log, 0)
     log.producers = Producers()
     log.cut_known(0)
-    log.epochs.cut_end(0, durable=True)
+    log.epochs.cut_end(0)
     log.add_segment(offset, 0, now_ms)
-    log.directory.sync()
-    log.start_offset = log.end_offset = log.recovery_point = offset
+    log.start_offset = log.end_offset = offset
     return renamed
 
 

@@ -84,6 +84,7 @@ class Partition:
         "floor",
         "high_watermark",
         "index",
+        "is_cutting",
         "is_flush_wanted",
         "is_internal",
         "leader_epoch",
@@ -126,6 +127,7 @@ class Partition:
         self._unflushed_count = 0
         self._flush_job: FlushJob | None = None
         self.floor: int | None = None  # where the log is about to be cut: checkpoints tell of no more
+        self.is_cutting = False  # it was cut, and is not flushed since: nothing may be appended
         self.append_count = 0
         self.record_count = 0
         self.appended_size = 0
@@ -324,6 +326,7 @@ class Partition:
         may_have_gaps: bool = False,
     ) -> bool:
         """Append what the leader has sent; whether anything moved. CorruptBatch, or OSError."""
+        assert not self.is_cutting
         log = self.log
         before, segment_count = log.end_offset, len(log.segments)
         start_before = log.start_offset
@@ -342,22 +345,31 @@ class Partition:
         return has_moved
 
     def cut(self, offset: int, now_ms: int) -> list[str]:
-        """Drop what the leader does not have; names of files to remove."""
+        """Drop what the leader does not have, or a first part of it; names of files to remove. Nothing may be
+        appended until a flush that begins now has ended."""
+        before = self.log.end_offset
         names = truncate(self.log, offset, now_ms)
         self.log.epochs.cut_end(self.log.end_offset)  # one that began there and has no record yet
-        self._note_cut()
+        if names or self.log.end_offset != before:
+            self._note_cut()
         return names
 
     def begin_at(self, offset: int, now_ms: int) -> list[str]:
-        """Drop everything and begin where the leader's log begins; names of files to remove."""
+        """Drop everything and begin where the leader's log begins; names of files to remove. As after a cut,
+        a flush comes next."""
         names = restart(self.log, offset, now_ms)
         self.high_watermark = offset
         self._note_cut()
         return names
 
     def _note_cut(self) -> None:
+        assert self._flush_job is None, "a flush that began before would pass for the one that comes now"
         self.high_watermark = min(self.high_watermark, self.log.end_offset)
-        self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
+        self.is_cutting = self.is_flush_wanted = True
+
+    def end_cut(self) -> None:
+        self.is_cutting = False
+        self.floor = None
 
     @property
     def is_caught_by_flush(self) -> bool:

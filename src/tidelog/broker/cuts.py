@@ -1,0 +1,139 @@
+"""Logs that have something their leader does not have, on the way to where it ends.
+
+| step                                        | waits for                                            |
+|---------------------------------------------|------------------------------------------------------|
+| the leader says where to cut                | a checkpoint, if less will be flushed than was       |
+| a flush is under way                        | its end                                              |
+| whole segments leave                        | a flush                                              |
+| the last segment is cut                     | a flush                                              |
+| the follower asks for more, or another role |                                                      |
+
+**Invariant:** nothing is appended to a log between a cut and the flush that makes it durable, and no fsync is
+on the loop.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.base.events import warning
+from tidelog.log.replica import end_below
+from tidelog.replication.fetcher import Fetcher
+from tidelog.replication.follower import BeginAt, Cut
+from tidelog.replication.partition import Partition, Role
+
+if TYPE_CHECKING:
+    from tidelog.broker.broker import Broker
+
+
+class Cutting(NamedTuple):
+    """A log that was cut, and is being flushed."""
+
+    step: Cut | BeginAt
+    end_before: int  # where the log ended
+    has_renamed: bool  # a segment has left it
+
+
+class Cuts:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._planned: dict[Partition, Cut | BeginAt] = {}
+        self._due: dict[Partition, tuple[int, Cut | BeginAt]] = {}  # when a flush has ended
+        self._cutting: dict[Partition, Cutting] = {}
+        self.count = 0  # of logs that had something the leader did not
+
+    def is_pending(self, partition: Partition) -> bool:
+        return partition in self._planned or partition in self._cutting
+
+    def drop(self, partition: Partition) -> None:
+        """The partition leads, or is gone: what was said to it as a follower counts no more."""
+        self._planned.pop(partition, None)
+        self._due.pop(partition, None)
+        self._cutting.pop(partition, None)
+
+    def plan(self, fetcher: Fetcher, cuts: list[tuple[Partition, Cut | BeginAt]]) -> None:
+        """Where less will be flushed than was, first have the checkpoints say so: a crash must not take what
+        will be written behind the cut for something that was flushed, nor the folder that a log has just left
+        for the longer one."""
+        broker = self._broker
+        for partition, step in cuts:
+            log, epoch = partition.log, partition.leader_epoch
+            try:
+                floor = end_below(log, step.offset) if isinstance(step, Cut) else log.end_offset
+            except OSError as failure:
+                broker.fail_directory(partition.directory, failure)
+                continue
+            self._planned[partition] = step
+            fetcher.hold(partition)
+            is_leaving = broker.relocation.is_leaving(partition)
+            if floor >= max(log.recovery_point, log.start_offset) and not is_leaving:
+                self._carry_out(partition, epoch, step)
+                continue
+            partition.floor = floor
+            broker.checkpoints.wait(partial(self._carry_out, partition, epoch, step))
+        broker.write_urgent_checkpoints()
+
+    def on_flushed(self, partition: Partition) -> None:
+        cutting = self._cutting.get(partition)
+        if cutting is not None:
+            self._go_on(partition, cutting)
+        elif partition in self._due:
+            self._carry_out(partition, *self._due.pop(partition))
+
+    def _carry_out(self, partition: Partition, epoch: int, step: Cut | BeginAt) -> None:
+        """Unless the leader was asked again meanwhile: what it said last is what counts, and counts once."""
+        if self._planned.get(partition) is not step:
+            return
+        broker = self._broker
+        if broker.relocation.is_leaving(partition):
+            broker.checkpoints.wait(partial(self._carry_out, partition, epoch, step))
+        elif partition.role is not Role.FOLLOWER or partition.leader_epoch != epoch:
+            del self._planned[partition]  # somebody else leads by now, and will say what to do
+            partition.floor = None
+        elif partition.is_flushing:
+            self._due[partition] = epoch, step
+        else:
+            del self._planned[partition]
+            self._cut(partition, Cutting(step, partition.log.end_offset, False))
+
+    def _cut(self, partition: Partition, cutting: Cutting) -> None:
+        """Cut, or go on with it, and flush what was done."""
+        broker, step = self._broker, cutting.step
+        try:
+            act = partition.cut if isinstance(step, Cut) else partition.begin_at
+            names = act(step.offset, broker.now_ms)
+        except OSError as failure:
+            broker.fail_directory(partition.directory, failure)
+            return
+        broker.remove_files(partition, names)
+        cutting = self._cutting[partition] = cutting._replace(has_renamed=cutting.has_renamed or bool(names))
+        if partition.is_cutting:
+            broker.maybe_flush(partition)
+        else:  # an epoch is forgotten in which nothing was written
+            self._end(partition, cutting)
+
+    def _go_on(self, partition: Partition, cutting: Cutting) -> None:
+        """What was cut so far is durable."""
+        log, step = partition.log, cutting.step
+        try:
+            is_whole = not isinstance(step, Cut) or end_below(log, step.offset) >= log.end_offset
+        except OSError as failure:
+            self._broker.fail_directory(partition.directory, failure)
+            return
+        if is_whole:
+            self._end(partition, cutting)
+        else:
+            self._cut(partition, cutting)
+
+    def _end(self, partition: Partition, cutting: Cutting) -> None:
+        broker, before, end = self._broker, cutting.end_before, partition.log.end_offset
+        del self._cutting[partition]
+        partition.end_cut()
+        if cutting.has_renamed or end != before:
+            broker.relocation.begin_anew(partition)
+        if end != before:
+            self.count += 1
+            name = f"{partition.topic}-{partition.index}"
+            broker.events.append(warning("log cut to its leader's", partition=name, before=before, after=end))
+        broker.replicas.follow_on(partition)
