@@ -203,7 +203,7 @@ ACCEPTED: tuple[Accepted, ...] = (
         r"Produce",
         r".*",
         "Kafka drops what it does not know of a batch in silence; Tidelog does not take it.",
-        in_scenarios("append time set", "unknown attribute", "one byte too many"),
+        in_scenarios("append time set", "delete horizon", "unknown attribute", "one byte too many"),
     ),
     Accepted(
         r"Produce",

@@ -32,6 +32,7 @@ def changed(place: int, layout: str, value: int, count: int = 2) -> bytearray:
         (8, ">i", 0, ErrorCode.corrupt_message),
         (16, ">b", 1, ErrorCode.invalid_record),
         (21, ">h", 0x20, ErrorCode.invalid_record),
+        (21, ">h", 0x40, ErrorCode.invalid_record),
         (21, ">h", 0x80, ErrorCode.invalid_record),
         (21, ">h", 5, ErrorCode.invalid_record),
         (23, ">i", 0, ErrorCode.invalid_record),

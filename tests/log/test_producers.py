@@ -126,12 +126,26 @@ def test_state_is_the_snapshot_plus_the_log_behind_it(tmp_path: Path) -> None:
 
 def test_a_producer_that_was_idle_too_long_is_forgotten(tmp_path: Path) -> None:
     log = open_new(tmp_path)
-    append(log, make_batch(producer_id=7, timestamp=NOW_MS))
-    append(log, make_batch(producer_id=8, timestamp=NOW_MS, transactional=True))
-    log.producers.expire(NOW_MS + 999, 1_000)
-    assert len(log.producers) == 2
-    log.producers.expire(NOW_MS + 1_000, 1_000)
+    append(log, make_batch(producer_id=7))
+    append(log, make_batch(producer_id=8, transactional=True))
+    for uptime_ms in (50, 1_049):
+        log.producers.expire(uptime_ms, 1_000)
+        assert len(log.producers) == 2
+    log.producers.expire(1_050, 1_000)
     assert [producer.producer_id for producer in log.producers] == [8], "its transaction is open"
+
+
+def test_a_producer_of_old_records_is_known_while_it_writes(tmp_path: Path) -> None:
+    log = open_new(tmp_path)
+    for number in range(5):
+        append(log, make_batch(producer_id=7, sequence=number, timestamp=1_000))
+        log.producers.expire(900 * number, 1_000)
+        assert append(log, make_batch(producer_id=7, sequence=number, timestamp=1_000)).is_duplicate
+    append_marker(log, Marker.COMMIT, 7, timestamp=1_001)
+    log.producers.expire(4_500, 1_000)
+    assert len(log.producers) == 1
+    log.producers.expire(5_500, 1_000)
+    assert len(log.producers) == 0
 
 
 def test_the_number_of_producers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -408,7 +408,7 @@ class Broker:
         self._begin_queued_flushes()
         self.retention.tick()
         if self._expiry.is_over(self.uptime_ms):
-            self.partitions.expire_producers(self.now_ms)
+            self.partitions.expire_producers(self.uptime_ms)
         is_wanted = self.checkpoints.is_wanted and self._trims.is_over(self.uptime_ms)
         if self._checkpoints.is_over(self.uptime_ms) or is_wanted or self.checkpoints.is_urgent:
             self._write_checkpoints()

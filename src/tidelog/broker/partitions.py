@@ -409,9 +409,9 @@ class Partitions:
             partition for partition in self._timed_flush if partition.is_flush_wanted and partition.is_open
         ]
 
-    def expire_producers(self, now_ms: int) -> None:
+    def expire_producers(self, uptime_ms: int) -> None:
         for partition in self.all():
-            partition.log.producers.expire(now_ms, partition.log.settings.producer_expiration_ms)
+            partition.log.producers.expire(uptime_ms, partition.log.settings.producer_expiration_ms)
 
     def checkpoint(self, directory: LogDirectory, number: int) -> Checkpoint:
         recovery, watermarks, starts = {}, {}, {}

@@ -20,6 +20,7 @@ from tidelog.protocol.batch import (
     ATTRIBUTES_POSITION,
     CODEC_MASK,
     CONTROL_BIT,
+    DELETE_HORIZON_BIT,
     KNOWN_ATTRIBUTES,
     LENGTH_OVERHEAD,
     BatchHeader,
@@ -105,8 +106,8 @@ def _check_header(header: BatchHeader) -> None:
         raise RefusedRecords(ErrorCode.invalid_timestamp, reason, range(count))
     if attributes & CONTROL_BIT:
         raise RefusedBatch(_INVALID, "clients may not write control records")
-    if attributes & ~KNOWN_ATTRIBUTES or attributes & CODEC_MASK > ZSTD:
-        raise RefusedBatch(_INVALID, f"attributes {attributes:#06x} are not known")
+    if attributes & (~KNOWN_ATTRIBUTES | DELETE_HORIZON_BIT) or attributes & CODEC_MASK > ZSTD:
+        raise RefusedBatch(_INVALID, f"attributes {attributes:#06x} are not a client's to set")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise RefusedBatch(
             _INVALID, f"producer {header.producer_id} sent no epoch or no sequence with its batch"

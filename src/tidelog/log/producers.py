@@ -55,7 +55,16 @@ class EndedTransaction(NamedTuple):
 
 
 class Producer:
-    __slots__ = ("coordinator_epoch", "epoch", "producer_id", "recent", "timestamp", "transaction_offset")
+    __slots__ = (
+        "_looked_at",
+        "_silent_ms",
+        "coordinator_epoch",
+        "epoch",
+        "producer_id",
+        "recent",
+        "timestamp",
+        "transaction_offset",
+    )
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -64,6 +73,17 @@ class Producer:
         self.timestamp = -1
         self.coordinator_epoch = -1
         self.transaction_offset = NO_OFFSET
+        self._looked_at: tuple[int, ...] = ()  # what was known of it when it was last looked at,
+        self._silent_ms = 0  # and since when that has not changed
+
+    def silent_ms(self, now_ms: int) -> int:
+        """How long it has written nothing, by the clock of those who look now and then. Its own timestamps
+        may be of long ago: history that is written today is no reason to forget its producer."""
+        last_offset = self.recent[-1].last_offset if self.recent else NO_OFFSET
+        looked_at = (last_offset, self.epoch, self.coordinator_epoch, self.timestamp)
+        if looked_at != self._looked_at:
+            self._looked_at, self._silent_ms = looked_at, now_ms
+        return now_ms - self._silent_ms
 
     @property
     def last_sequence(self) -> int:
@@ -204,8 +224,9 @@ class Producers:
                 del self._by_id[oldest.producer_id]
 
     def expire(self, now_ms: int, idle_ms: int) -> None:
-        """Forget producers that wrote nothing for `idle_ms` and have no transaction open."""
-        idle = [p for p in self if p.transaction_offset == NO_OFFSET and now_ms - p.timestamp >= idle_ms]
+        """Forget producers that wrote nothing for `idle_ms` and have no transaction open. Called now and
+        then, by a clock that only goes on: silence counts from the first call that has seen it."""
+        idle = [p for p in self if p.silent_ms(now_ms) >= idle_ms and p.transaction_offset == NO_OFFSET]
         for producer in idle:
             del self._by_id[producer.producer_id]
 

@@ -33,6 +33,7 @@ CODEC_MASK = 0x07
 APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+DELETE_HORIZON_BIT = 0x40  # compaction's to set: the base timestamp says when a tombstone may go
 KNOWN_ATTRIBUTES = 0x7F
 
 NO_PRODUCER_ID = -1

@@ -130,7 +130,7 @@ def _bad_headers() -> dict[str, Send]:
         ),
         "append time set": Send(altered(two, attributes=0x08), apart=True),
         "append time set, LogAppendTime": Send(altered(two, attributes=0x08), STAMPED),
-        "delete horizon": Send(altered(two, attributes=0x40)),
+        "delete horizon": Send(altered(two, attributes=0x40), apart=True),
         "unknown attribute": Send(altered(two, attributes=0x80), apart=True),
         "codec 5": Send(altered(two, attributes=5)),
         "codec 7": Send(altered(two, attributes=7)),
