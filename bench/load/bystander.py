@@ -23,11 +23,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Bystander:
-    """Measures while the `with` block runs; `latencies` are nanoseconds, known after it."""
+    """Measures while the `with` block runs; all that it has is nanoseconds, known after it."""
 
     def __init__(self, host: str, port: int) -> None:
         self._command = [sys.executable, "-m", "bench.load.bystander", host, str(port)]
-        self.latencies: list[int] = []
+        self._taken: list[
+            tuple[int, int]
+        ] = []  # when it asked, by time.perf_counter_ns, and how long it took
 
     def __enter__(self) -> Bystander:
         self._process = subprocess.Popen(
@@ -42,25 +44,33 @@ class Bystander:
     ) -> None:
         with suppress(subprocess.TimeoutExpired):
             output, _ = self._process.communicate("", timeout=60)
-            self.latencies = json.loads(output) if output else []
+            self._taken = json.loads(output) if output else []
         self._process.kill()
         self._process.wait()
+
+    @property
+    def latencies(self) -> list[int]:
+        return [taken for _, taken in self._taken]
+
+    def between(self, start_ns: int, end_ns: int) -> list[int]:
+        """The latencies of what was asked or answered in between."""
+        return [taken for asked, taken in self._taken if asked + taken >= start_ns and asked < end_ns]
 
     @property
     def worst_ms(self) -> float:
         return max(self.latencies, default=0) / 1e6
 
 
-def watch(host: str, port: int) -> list[int]:
+def watch(host: str, port: int) -> list[tuple[int, int]]:
     frame = metadata_frame(())
-    taken: list[int] = []
+    taken: list[tuple[int, int]] = []
     with Admin(host, port) as admin:
         admin.exchange(frame)
         print("ready", flush=True)
         while not _is_input_over():
             started = time.perf_counter_ns()
             admin.exchange(frame)
-            taken.append(time.perf_counter_ns() - started)
+            taken.append((started, time.perf_counter_ns() - started))
     return taken
 
 
