@@ -140,7 +140,7 @@ def module_name(path: str) -> str:
 def entry_points() -> set[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     named = [*project["scripts"].values(), *project["entry-points"]["pytest11"].values()]
-    return {"tidelog"} | {name.split(":")[0] for name in named}
+    return {"tidelog", "tidelog.__main__"} | {name.split(":")[0] for name in named}
 
 
 def modules_named_in(source: Source, modules: dict[str, Source]) -> set[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 from typer.main import get_command
 
 from tests.cli.conftest import Tidelog
+from tidelog import __version__
 from tidelog.cli.commands import app
 from tidelog.cli.completion import PROGRAM
 
@@ -30,6 +33,14 @@ def test_help_lists_every_command(offline: Tidelog, words: list[str]) -> None:
     ]
     places = [shown.out.index(f"│ {command} ") for command in commands]
     assert places == sorted(places)
+
+
+def test_the_version_is_told_by_the_command_and_by_the_module(offline: Tidelog) -> None:
+    told = offline("--version")
+    assert (told.exit_code, told.out) == (0, f"tidelog {__version__}\n")
+    words = [sys.executable, "-m", "tidelog", "--version"]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == told.out
+    assert "--version" in offline("--help").out
 
 
 @pytest.mark.parametrize(

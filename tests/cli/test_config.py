@@ -69,6 +69,24 @@ def test_get_prints_values_and_nothing_else(tidelog: Tidelog, topic: str) -> Non
     assert json.loads(shown.out) == {"retention.ms": "-1"}
 
 
+@pytest.mark.parametrize(
+    ("resource", "words", "meant"),
+    [
+        ("topic/{topic}", ["retain.ms=1"], "retention.ms"),
+        ("topic/{topic}", ["--unset", "retenton.ms"], "retention.ms"),
+        ("topic/{topic}", ["flush.ms=1", "retain.ms=1"], "retention.ms"),
+        ("broker/1", ["retention.ms=1"], "log.retention.ms"),
+        ("broker/default", ["log.retenton.ms=1"], "log.retention.ms"),
+    ],
+)
+def test_the_setting_that_was_meant_is_named(
+    tidelog: Tidelog, topic: str, resource: str, words: list[str], meant: str
+) -> None:
+    ended = tidelog("config", "set", resource.format(topic=topic), *words)
+    assert (ended.exit_code, ended.out, len(ended.error.splitlines())) == (2, "", 1)
+    assert ended.error.endswith(f"did you mean {meant}?\n")
+
+
 def test_a_key_that_does_not_exist_hides_no_other(tidelog: Tidelog, topic: str) -> None:
     ended = tidelog("config", "get", f"topic/{topic}", "retenton.ms", "retention.ms")
     assert (ended.exit_code, ended.out) == (2, "retention.ms=-1\n")

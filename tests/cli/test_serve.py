@@ -37,6 +37,45 @@ def test_a_bad_word_is_refused(words: list[str]) -> None:
         collect_properties(words)
 
 
+def test_a_port_is_short_for_a_listener_of_the_loopback(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("node.id=3\nlisteners=PLAINTEXT://127.0.0.1:1\n")
+    assert collect_properties(["--config", str(file), "--port", "9095"]) == {
+        "node.id": "3",
+        "listeners": "PLAINTEXT://127.0.0.1:9095",
+    }
+
+
+@pytest.mark.parametrize(
+    "words", [["--port", "x"], ["--port", "65536"], ["--port", "1", "-o", "listeners=PLAINTEXT://:2"]]
+)
+def test_a_port_that_cannot_be_is_refused(words: list[str]) -> None:
+    with pytest.raises(BadWord, match="--port"):
+        collect_properties(words)
+
+
+@pytest.mark.parametrize(
+    ("setting", "meant"),
+    [
+        ("nod.id=1", "node.id"),
+        ("retention.ms=1", "log.retention.ms"),
+        ("replication.factor=3", "default.replication.factor"),
+    ],
+)
+def test_the_setting_that_was_meant_is_named(
+    offline: Tidelog, tmp_path: Path, setting: str, meant: str
+) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(setting)
+    for words in (["-o", setting], ["--config", str(file)]):
+        ended = offline("serve", *words)
+        key = setting.partition("=")[0]
+        assert (ended.exit_code, ended.error) == (
+            2,
+            f"tidelog: {key}: no such setting; did you mean {meant}?\n",
+        )
+
+
 def test_serve_loads_neither_typer_nor_rich_nor_a_client() -> None:
     seen = subprocess.run([sys.executable, "-c", _LOOK], capture_output=True, text=True, check=True)
     assert seen.stdout.strip() == "0 []"

@@ -82,6 +82,21 @@ def test_what_the_broker_refuses_is_one_line_and_code_2(tidelog: Tidelog, words:
     assert (ended.exit_code, len(ended.error.splitlines())) == (2, 1), ended
 
 
+def test_the_setting_that_was_meant_is_named(tidelog: Tidelog, topic: str) -> None:
+    for words in (["create", "fine"], ["alter", topic]):
+        ended = tidelog("topic", *words, "--set", "retain.ms=1")
+        assert (ended.exit_code, ended.out) == (2, "")
+        assert ended.error.endswith("did you mean retention.ms?\n")
+
+
+def test_internal_topics_may_be_left_out(tidelog: Tidelog, topic: str) -> None:
+    tidelog("group", "describe", "no-such-group")  # the first question about a group makes their topic
+    with_internal = json.loads(tidelog("topic", "list", "--format", "json").out)
+    without = json.loads(tidelog("topic", "list", "--no-internal", "--format", "json").out)
+    left_out = [row["topic"] for row in with_internal if row not in without]
+    assert left_out == ["__consumer_offsets"] and topic in [row["topic"] for row in without]
+
+
 def test_describing_nothing_says_so(tidelog: Tidelog) -> None:
     ended = tidelog("topic", "describe", "no-such-topic")
     assert (ended.exit_code, len(ended.error.splitlines())) == (1, 1)

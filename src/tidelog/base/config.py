@@ -177,7 +177,7 @@ def broker_setting(key: str) -> Setting | None:
     """The row of a broker's key; None for one of a single listener, which is of no use here."""
     row = BROKER_SETTINGS.get(ALIASES.get(key, key))
     if row is None and not is_of_listener(key):
-        raise UnknownSetting(f"{key}: no such setting{nearest_name(key, BROKER_SETTINGS)}")
+        raise UnknownSetting(f"{key}: no such setting{nearest_name(key, BROKER_SETTINGS)}", key)
     return row
 
 

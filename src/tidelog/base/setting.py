@@ -28,6 +28,10 @@ class InvalidSetting(Exception):
 class UnknownSetting(InvalidSetting):
     """A key that there is not."""
 
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
 
 class OutOfBounds(InvalidSetting):
     """A number that is one, and too small or too large."""
@@ -176,6 +180,14 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
     misspelt = _misspelt(tuple(known))
     near = next((misspelt[part] for part in _with_a_letter_less(name) if part in misspelt), None)
     return f"; did you mean {near}?" if near else ""
+
+
+def similar_name(name: str, known: Iterable[str]) -> str:
+    """The same by the letters of all names: slow, so for who waits for one answer, not for strangers."""
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 @cache

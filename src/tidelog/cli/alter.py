@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions
 
 from tidelog.cli.addresses import ANSWER_TIMEOUT_S
-from tidelog.cli.config import changes_json, print_changes
+from tidelog.cli.config import change, changes_json, print_changes
 from tidelog.cli.connection import open_admin
 from tidelog.cli.failure import BadWord, Failure, raise_failures
 from tidelog.cli.nodes import await_controller
@@ -28,7 +28,7 @@ from tidelog.cli.options import (
 )
 from tidelog.cli.outcomes import await_topics
 from tidelog.cli.screen import print_json
-from tidelog.cli.settings import Change, Resource, change_settings, parse_changes
+from tidelog.cli.settings import Change, Resource, parse_changes
 
 
 def alter(
@@ -54,13 +54,13 @@ def alter(
     admin = open_admin(bootstrap_server)
     await_controller(bootstrap_server)
     if changes and partitions is not None and not dry_run:
-        change_settings(bootstrap_server, topic, changes, dry_run=True)
+        change(bootstrap_server, topic, changes, dry_run=True)
     if partitions is not None:
         _grow(admin, bootstrap_server, name, partitions, dry_run)
     failures: list[Failure] = []
     try:
         if changes:
-            change_settings(bootstrap_server, topic, changes, dry_run)
+            change(bootstrap_server, topic, changes, dry_run)
     except Failure as failure:
         changes = []
         failures.append(failure)

@@ -103,9 +103,17 @@ app.command(
 )(completion)
 
 
+@app.callback()
+def options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    """Here for help and completion; `main` answers it."""
+
+
 @app.command(help=SERVE_SUMMARY, add_help_option=False)
 def serve(
     config_file: Annotated[str, typer.Option("--config")] = "",
+    port: Annotated[int, typer.Option("--port")] = 9092,
     settings: Annotated[list[str] | None, typer.Option("-o")] = None,
 ) -> None:
     """Here for help and completion; `main` sends `serve` elsewhere before this module is imported."""

@@ -132,7 +132,7 @@ def set_settings(
     if not parsed:
         raise BadWord("nothing to change; write key=value or --unset key")
     await_controller(bootstrap_server)
-    change_settings(bootstrap_server, named, parsed, dry_run)
+    change(bootstrap_server, named, parsed, dry_run)
     if format is TableFormat.JSON:
         print_json(changes_json(named, parsed, dry_run))
     else:
@@ -150,6 +150,26 @@ def list_all(
     else:
         for resource in resources:
             print(resource)
+
+
+def change(bootstrap_server: str, resource: Resource, changes: list[Change], dry_run: bool) -> None:
+    """`change_settings`, with the name that was meant where a key is unknown. Brokers take it without a word
+    that an unknown one is unset, and Kafka's have no better name for one that is set."""
+    unset = [change.key for change in changes if change.operation is Operation.DELETE]
+    if unset and resource.kind == "topic":
+        raise_failures(_unknown_keys(bootstrap_server, resource, unset))
+    try:
+        change_settings(bootstrap_server, resource, changes, dry_run)
+    except BadWord as refused:
+        if "did you mean" in str(refused) or resource.is_default_broker:
+            raise
+        raise_failures(_unknown_keys(bootstrap_server, resource, [change.key for change in changes]))
+        raise
+
+
+def _unknown_keys(bootstrap_server: str, resource: Resource, keys: list[str]) -> list[Failure]:
+    known = {setting.key for setting in read_settings(bootstrap_server, resource)}
+    return [_unknown_key(bootstrap_server, resource, key) for key in keys if key not in known]
 
 
 def changes_json(resource: Resource, changes: list[Change], dry_run: bool) -> dict[str, Any]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from tidelog import __version__
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; the exit code of the process."""
@@ -16,6 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tidelog.cli.serve import serve
 
         return serve(words[1:])
+    if words == ["--version"]:
+        print(f"tidelog {__version__}")
+        return 0
     # kio imports hypothesis where it is installed, for tests of its own: a fifth of a second at every start.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from tidelog.cli.commands import run

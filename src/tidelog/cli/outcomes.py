@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from tidelog.base.config import TOPIC_SETTINGS
+from tidelog.base.setting import similar_name
 from tidelog.cli.connection import explain
 from tidelog.cli.failure import BadWord, Failure, raise_failures
 
 _Name = TypeVar("_Name")
 
+_UNKNOWN_SETTING = re.compile(r"Unknown topic config name: (\S+)")
 _WRONG_WORDS = (
     KafkaError.INVALID_PARTITIONS,
     KafkaError.INVALID_REPLICATION_FACTOR,
@@ -46,6 +50,12 @@ def failed_json(noun: str, failed: Mapping[str, Failure]) -> list[dict[str, str]
     return [{noun: name, "error": str(failure)} for name, failure in failed.items()]
 
 
+def _meant(message: str) -> str:
+    """The setting that was meant, where a broker calls one unknown and names no other."""
+    found = _UNKNOWN_SETTING.search(message)
+    return similar_name(found[1], TOPIC_SETTINGS) if found and "did you mean" not in message else ""
+
+
 def explain_topic(name: str, error: KafkaException, bootstrap_server: str) -> Failure:
     """The failure that a client's exception about one topic means."""
     cause: KafkaError = error.args[0]
@@ -57,5 +67,5 @@ def explain_topic(name: str, error: KafkaException, bootstrap_server: str) -> Fa
     if code == KafkaError.POLICY_VIOLATION:
         return Failure(f"topic {name!r}: a policy forbids it ({cause.str()}); see 'tidelog config describe'")
     if code in _WRONG_WORDS:
-        return BadWord(f"topic {name!r}: {cause.str().rstrip('.')}")
+        return BadWord(f"topic {name!r}: {cause.str().rstrip('.')}{_meant(cause.str())}")
     return Failure(f"topic {name!r}: {explain(error, bootstrap_server)}")

@@ -17,11 +17,12 @@ from tidelog.cli.properties import parse_setting, read_properties
 
 SUMMARY = "Start one broker in the foreground; SIGTERM or Ctrl-C stops it cleanly."
 
+PORT_MAX = 65_535
 _EPILOGUE = """\
 Settings have Kafka's names: node.id, listeners, advertised.listeners, log.dirs, num.partitions, …
 Port 0 picks a free one. Once it serves, it prints: tidelog ready: broker <id> at <host>:<port>
 
-  tidelog serve -o listeners=PLAINTEXT://127.0.0.1:9092 -o log.dirs=./data
+  tidelog serve --port 9092 -o log.dirs=./data
 """
 
 
@@ -47,8 +48,18 @@ def collect_properties(words: Sequence[str]) -> dict[str, str]:
     """The file's settings, then those of the command line, which win."""
     parsed = _parser().parse_args(words)
     properties = read_properties(parsed.config) if parsed.config else {}
-    properties.update(parse_setting(word) for word in parsed.settings)
-    return properties
+    own = dict(parse_setting(word) for word in parsed.settings)
+    if parsed.port is not None:
+        if "listeners" in own:
+            raise BadWord(f"--port {parsed.port}: -o listeners has a port too; leave one of them out")
+        own["listeners"] = f"PLAINTEXT://127.0.0.1:{parsed.port}"
+    return properties | own
+
+
+def _port(word: str) -> int:
+    if not word.isascii() or not word.isdigit() or int(word) > PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{word} is no port; write a number from 0 to {PORT_MAX}")
+    return int(word)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,6 +72,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--config", metavar="FILE", help="a Java .properties file, as Kafka's server.properties"
+    )
+    parser.add_argument(
+        "--port",
+        metavar="PORT",
+        type=_port,
+        help="serve clients on this port of 127.0.0.1, short for -o listeners=PLAINTEXT://127.0.0.1:PORT",
     )
     parser.add_argument(
         "-o",

@@ -28,6 +28,7 @@ from tidelog.cli.options import (
 from tidelog.cli.outcomes import await_all, await_topics, explain_topic, failed_json
 from tidelog.cli.screen import print_json, print_table
 from tidelog.cli.trim import trim
+from tidelog.replication.partition import INTERNAL_TOPICS
 
 app = typer.Typer(help="Create, list, describe, alter, trim and delete topics.")
 
@@ -65,14 +66,20 @@ def create(
         print(f"created topic {name}")
 
 
-@app.command("list", epilog=examples("tidelog topic list --format json"))
+@app.command("list", epilog=examples("tidelog topic list --no-internal --format json"))
 def list_topics(
-    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, format: TableOrJson = TableFormat.TABLE
+    no_internal: Annotated[
+        bool, typer.Option("--no-internal", help="Leave out topics that brokers keep for themselves.")
+    ] = False,
+    bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
+    format: TableOrJson = TableFormat.TABLE,
 ) -> None:
     """List all topics."""
     topics = cluster_metadata(open_admin(bootstrap_server), bootstrap_server).topics
     rows = []
     for name in sorted(topics):
+        if no_internal and name in INTERNAL_TOPICS:
+            continue
         partitions = topics[name].partitions.values()
         copies = max((len(partition.replicas) for partition in partitions), default=0)
         rows.append((name, len(partitions), copies))

@@ -12,8 +12,9 @@ import resource
 import sys
 from collections.abc import Mapping
 
+from tidelog.base.config import BROKER_SETTINGS
 from tidelog.base.events import error
-from tidelog.base.setting import InvalidSetting
+from tidelog.base.setting import InvalidSetting, UnknownSetting, similar_name
 from tidelog.server.locks import StartFailed
 from tidelog.server.selector import EagerLoop
 from tidelog.server.serve import Server
@@ -25,6 +26,10 @@ def run(properties: Mapping[str, str]) -> int:
     try:
         with asyncio.Runner(loop_factory=EagerLoop) as runner:
             return runner.run(_run(properties))
+    except UnknownSetting as problem:
+        hint = "" if "; " in str(problem) else similar_name(problem.key, BROKER_SETTINGS)
+        print(f"tidelog: {problem}{hint}", file=sys.stderr)
+        return 2
     except (InvalidSetting, StartFailed) as problem:
         print(f"tidelog: {problem}", file=sys.stderr)
         return 2
