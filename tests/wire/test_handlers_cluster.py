@@ -23,7 +23,8 @@ from tests.wire.harness import (
     seconds,
 )
 from tests.wire.requests import NOBODY, metadata_values
-from tidelog.handlers.table import APIS, TELEMETRY_APIS
+from tidelog.handlers import cluster
+from tidelog.handlers.table import APIS, TELEMETRY_APIS, dispatch
 from tidelog.protocol.errors import MalformedRequest
 
 METADATA_VERSIONS = pytest.mark.parametrize("version", range(14))
@@ -287,3 +288,35 @@ def test_whoever_asks_hears_that_everything_is_allowed(harness: Harness, version
 def test_a_coordinator_of_no_kind_is_an_invalid_request(harness: Harness, key_type: int) -> None:
     answer = harness.ask(FIND_COORDINATOR, 6, key_type=key_type, coordinator_keys=("group",))
     assert answer.coordinators[0].error_code == ErrorCode.invalid_request
+
+
+def test_many_topics_are_described_in_pieces(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two of them others have their turn; the answer is what it is in one piece."""
+    names = [f"topic-{number:02}" for number in range(20)]
+    for name in names:
+        harness.create_topic(name, partitions=3)
+    whole = harness.ask(METADATA, 12, **metadata_values(12, None))
+    monkeypatch.setattr(cluster, "METADATA_AT_ONCE_MAX", 8)  # two topics with their partitions
+    dispatch(harness.broker, harness.connection, request_frame(METADATA, 12, 7, **metadata_values(12, None)))
+    room, turn_count = harness.broker.waiting, 0
+    while room.count:
+        assert harness.answers() == []
+        assert room.wake_next()
+        turn_count += 1
+    (frame,) = harness.answers()
+    assert decode_answer(METADATA, 12, frame, 7) == whole
+    assert turn_count == 9
+
+
+def test_a_topic_that_goes_while_others_are_described_does_no_harm(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "METADATA_AT_ONCE_MAX", 1)
+    for name in ("first", "second", "third"):
+        harness.create_topic(name)
+    dispatch(harness.broker, harness.connection, request_frame(METADATA, 12, 7, **metadata_values(12, None)))
+    harness.broker.image.topics.pop("third")
+    harness.broker.waiting.wake()
+    (frame,) = harness.answers()
+    topics = decode_answer(METADATA, 12, frame, 7).topics
+    assert {topic.name for topic in topics} == {"first", "second", "third"}

@@ -66,6 +66,7 @@ PARTITIONS_CREATED_MAX = 10_000  # by one request, as in Kafka; each is a folder
 PARTITIONS_SHARED_MAX = (
     3_000  # of one topic, where the store is shared: what is made at once is one change of it
 )
+METADATA_AT_ONCE_MAX = 200  # topics and partitions that are described before others have their turn
 PARKED_REQUESTS_MAX = 100_000
 PARKED_PARTITIONS_MAX = 2_000_000  # that parked requests wait for, all together
 RESOLVED_SETTINGS_MAX = 4_096  # sets of topic settings that are kept resolved

@@ -182,6 +182,12 @@ class WaitingRoom:
             self.finish_now(late)
         return woken is not None or late is not None
 
+    def look_at(self, parked: Parked) -> None:
+        """Have a request looked at in its turn: it has a piece of its work to do, parked or about to be."""
+        if not parked.is_woken:
+            parked.is_woken = True
+            self._woken.append(deque([parked]))
+
     def find_woken(self) -> None:
         """Those who wait for what has moved are to be looked at: each once, however much of that it was."""
         moved, self._moved = self._moved, {}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from tidelog.base.limits import AUTO_CREATED_TOPICS_MAX
+from tidelog.base.limits import AUTO_CREATED_TOPICS_MAX, METADATA_AT_ONCE_MAX
 from tidelog.broker.broker import Broker
+from tidelog.broker.waiting import Parked
 from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.image import NOBODY, TopicFacts
 from tidelog.cluster.store import Outcome
@@ -24,13 +25,14 @@ _NOT_FOUND = int(ErrorCode.listener_not_found)
 BY_ID_VERSION = 12
 LISTENER_VERSION = 6
 AUTO_CREATE_WAIT_MS = 5_000
+METADATA_WAIT_MS = 30_000  # for the turns of a description; then the rest of it is made in one go
 _KEY_LENGTH_MAX = 200
 
 
 def handle_metadata(broker: Broker, request: Request) -> Result:
     """*Behaviour*: brokers and the topics asked for; an unknown one is created if both sides allow it, and
-    the answer waits until it is there. A broker without the listener that the client came in by is left out,
-    and a partition that it leads has no leader.
+    the answer waits until it is there. Many topics are described in pieces. A broker without the listener
+    that the client came in by is left out, and a partition that it leads has no leader.
 
     *Versions*: 0 takes no topics for all of them, 1 and later null; 4 lets the client forbid creation;
     6 tells a leader without that listener from one that is gone; 7 adds leader epochs; 10 topic ids; 12 asks
@@ -42,7 +44,7 @@ def handle_metadata(broker: Broker, request: Request) -> Result:
     wanted = _wanted_topics(broker, asked, request.version)
     if wanted is None:
         wanted = [(t, None, t.name) for t in broker.image.topics.values()]
-        return _metadata(broker, request, asked, wanted)
+        return _answer_in_pieces(broker, request, asked, wanted)
     missing = [name for topic, topic_id, name in wanted if topic is None and topic_id is None and name]
     may_create = broker.settings.flag("auto.create.topics.enable") and getattr(
         asked, "allow_auto_topic_creation", True
@@ -53,7 +55,7 @@ def handle_metadata(broker: Broker, request: Request) -> Result:
     ]
     del to_create[AUTO_CREATED_TOPICS_MAX:]
     if not to_create:
-        return _metadata(broker, request, asked, wanted)
+        return _answer_in_pieces(broker, request, asked, wanted)
     return _create_then_answer(broker, request, asked, to_create, wanted)
 
 
@@ -120,7 +122,7 @@ def _create_then_answer(
             (broker.image.topics.get(name) if name else topic, topic_id, name)
             for topic, topic_id, name in wanted
         ]
-        return _metadata(broker, request, asked, found)
+        return Description(broker, request, asked, found).finish()
 
     parked = Outstanding(broker.uptime_ms + AUTO_CREATE_WAIT_MS, answer)
     undecided = dict.fromkeys(names)
@@ -144,11 +146,71 @@ def _create_then_answer(
     return parked
 
 
-def _metadata(broker: Broker, request: Request, asked: Any, wanted: Wanted) -> bytes:
-    of_topics = getattr(asked, "include_topic_authorized_operations", False)
+def _answer_in_pieces(broker: Broker, request: Request, asked: Any, wanted: Wanted) -> Result:
+    description = Description(broker, request, asked, wanted)
+    if description.advance():
+        return description.finish()
+    parked = _Describing(broker, description)
+    broker.waiting.look_at(parked)
+    return parked
+
+
+class Description:
+    """A Metadata answer while it is made. Brokers are those of its beginning; each topic is as it was when
+    its turn came, which its leader epochs tell."""
+
+    def __init__(self, broker: Broker, request: Request, asked: Any, wanted: Wanted) -> None:
+        of_topics = getattr(asked, "include_topic_authorized_operations", False)
+        reachable = broker.image.addresses(request.connection.listener)
+        unreachable = _NOT_FOUND if request.version >= LISTENER_VERSION else _NOT_AVAILABLE
+        self._view = View(broker, reachable, unreachable)
+        self._operations = TOPIC_OPERATIONS if of_topics else NO_OPERATIONS
+        self._frame = _without_topics(broker, request, asked, reachable)
+        self._writer = TopicWriter(request.version)
+        self._wanted = wanted
+        self._topics: list[bytes] = []
+
+    def advance(self) -> bool:
+        """Describe some more topics; whether those were all."""
+        left = METADATA_AT_ONCE_MAX
+        for place in range(len(self._topics), len(self._wanted)):
+            if left <= 0:
+                return False
+            one = self._wanted[place]
+            self._topics.append(_topic(self._view, self._writer, *one, self._operations))
+            left -= 1 + (len(one[0].partitions) if one[0] is not None else 0)
+        return True
+
+    def finish(self) -> bytes:
+        while not self.advance():
+            pass
+        return self._writer.splice(self._frame, self._topics)
+
+
+class _Describing(Parked):
+    """One client's description of many topics, in pieces between which others have their turn."""
+
+    __slots__ = ("_broker", "_description")
+
+    def __init__(self, broker: Broker, description: Description) -> None:
+        super().__init__(broker.uptime_ms + METADATA_WAIT_MS, [])
+        self._broker = broker
+        self._description = description
+
+    def try_finish(self) -> bytes | None:
+        if self._description.advance():
+            return self._description.finish()
+        self._broker.waiting.look_at(self)
+        return None
+
+    def finish_late(self) -> bytes:
+        return self._description.finish()
+
+
+def _without_topics(
+    broker: Broker, request: Request, asked: Any, reachable: Mapping[int, tuple[str, int]]
+) -> bytes:
     of_cluster = getattr(asked, "include_cluster_authorized_operations", False)
-    topic_operations = TOPIC_OPERATIONS if of_topics else NO_OPERATIONS
-    reachable = broker.image.addresses(request.connection.listener)
     brokers = tuple(
         request.make(
             "MetadataResponseBroker",
@@ -159,7 +221,7 @@ def _metadata(broker: Broker, request: Request, asked: Any, wanted: Wanted) -> b
         )
         for node_id, (host, port) in reachable.items()
     )
-    frame = request.respond(
+    return request.respond(
         throttle_time=_ZERO,
         brokers=brokers,
         cluster_id=broker.image.cluster_id,
@@ -168,10 +230,6 @@ def _metadata(broker: Broker, request: Request, asked: Any, wanted: Wanted) -> b
         cluster_authorized_operations=CLUSTER_OPERATIONS if of_cluster else NO_OPERATIONS,
         error_code=ErrorCode.none,
     )
-    writer = TopicWriter(request.version)
-    unreachable = _NOT_FOUND if request.version >= LISTENER_VERSION else _NOT_AVAILABLE
-    view = View(broker, reachable, unreachable)
-    return writer.splice(frame, [_topic(view, writer, *one, topic_operations) for one in wanted])
 
 
 def _topic(
