@@ -297,7 +297,8 @@ def test_many_topics_are_described_in_pieces(harness: Harness, monkeypatch: pyte
         harness.create_topic(name, partitions=3)
     whole = harness.ask(METADATA, 12, **metadata_values(12, None))
     monkeypatch.setattr(cluster, "METADATA_AT_ONCE_MAX", 8)  # two topics with their partitions
-    dispatch(harness.broker, harness.connection, request_frame(METADATA, 12, 7, **metadata_values(12, None)))
+    asked = request_frame(METADATA, 12, 7, **metadata_values(12, None))
+    dispatch(harness.broker, harness.connection, memoryview(asked))
     room, turn_count = harness.broker.waiting, 0
     while room.count:
         assert harness.answers() == []
@@ -314,7 +315,8 @@ def test_a_topic_that_goes_while_others_are_described_does_no_harm(
     monkeypatch.setattr(cluster, "METADATA_AT_ONCE_MAX", 1)
     for name in ("first", "second", "third"):
         harness.create_topic(name)
-    dispatch(harness.broker, harness.connection, request_frame(METADATA, 12, 7, **metadata_values(12, None)))
+    asked = request_frame(METADATA, 12, 7, **metadata_values(12, None))
+    dispatch(harness.broker, harness.connection, memoryview(asked))
     harness.broker.image.topics.pop("third")
     harness.broker.waiting.wake()
     (frame,) = harness.answers()
