@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -255,3 +256,25 @@ def test_a_second_process_is_refused_until_the_first_lets_go(tmp_path: Path) -> 
 def test_the_lock_counts_and_not_the_file(tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
     DirectoryLock(str(tmp_path)).release()
+
+
+def test_a_sync_reaches_the_disk(directory: DiskDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the file itself, and of the folder: what the kernel was asked for, by what is open there."""
+    synced: list[str] = []
+    for name in ("fdatasync", "fsync"):
+        real = getattr(os, name)
+
+        def counted(descriptor: int, real: Callable[[int], None] = real) -> None:
+            synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+            real(descriptor)
+
+        monkeypatch.setattr(os, name, counted)
+    file = directory.open("a")
+    file.append(b"one")
+    file.sync()
+    assert synced == [os.path.join(directory.path, "a")]
+    file.append(b"two")
+    file.sync()
+    assert len(synced) == 2, "what was written since is synced again"
+    directory.sync()
+    assert synced[2:] == [directory.path]

@@ -100,9 +100,18 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"listeners": "INTERNAL://localhost:9092,EXTERNAL://[::1]:9092"}, "a port of its own"),
     ({"listeners": f"{INSIDE},OTHER://127.0.0.1:9094"}, "map has no protocol for OTHER; add OTHER:PLAINTEXT"),
     ({"listener_security_protocol_map": ""}, "map has no protocol for INTERNAL; add INTERNAL:PLAINTEXT"),
-    ({"listeners": f"{INSIDE},SECURE://127.0.0.1:9094"}, "SECURE is SSL; only PLAINTEXT is served"),
-    ({"listeners": "://127.0.0.1:9092"}, "expected a name, as in PLAINTEXT://host:port"),
-    ({"advertised_listeners": "INTERNAL://a:1,SECURE://a:2"}, "advertised.*SECURE is SSL; only PLAINTEXT"),
+    (
+        {"listeners": f"{INSIDE},SECURE://127.0.0.1:9094"},
+        "serves PLAINTEXT alone; map it in listener.security.protocol.map=SECURE:PLAINTEXT",
+    ),
+    ({"listeners": "://127.0.0.1:9092"}, "the listener has no name; write PLAINTEXT://host:port"),
+    ({"listeners": "127.0.0.1:9092"}, "the listener has no name; write PLAINTEXT://host:port"),
+    ({"listeners": "PLAINTEXT://127.0.0.1"}, "the address has no port; write PLAINTEXT://host:port"),
+    ({"listeners": "PLAINTEXT://127.0.0.1:99999"}, "99999 is not a port; use 0 to 65535"),
+    (
+        {"advertised_listeners": "INTERNAL://a:1,SECURE://a:2"},
+        "advertised.*its protocol is SSL, and Tidelog serves PLAINTEXT alone",
+    ),
     ({"advertised_listeners": "INTERNAL://a:1,OTHER://a:2"}, "advertised.*no protocol for OTHER"),
     ({"advertised_listeners": "INTERNAL://a:1,INTERNAL://a:2"}, "advertised.*INTERNAL is there twice"),
     (

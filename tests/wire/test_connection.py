@@ -186,3 +186,17 @@ def test_a_produce_cut_inside_its_size_is_appended_and_answered(harness: Harness
     produced = decode_answer(PRODUCE, 9, answer, 1).responses[0].partition_responses[0]
     assert (produced.error_code, produced.base_offset) == (0, 0)
     assert harness.check_logs() == {"t-0": 3}
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", "a TLS handshake on a plaintext listener"),
+        (b"GET /metrics HTTP/1.1\r\n", "an HTTP request on a Kafka listener"),
+        (b"POST / HTTP/1.1\r\n", "an HTTP request on a Kafka listener"),
+        (b"\x7f\xff\xff\xff", "a frame of 2147483647 bytes"),
+    ],
+)
+def test_what_is_no_frame_is_called_by_its_name(data: bytes, what: str) -> None:
+    with pytest.raises(MalformedRequest, match=what):
+        Connection(FRAME_SIZE_MAX).receive(memoryview(data))

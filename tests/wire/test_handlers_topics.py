@@ -22,6 +22,8 @@ from tests.wire.harness import (
 )
 from tests.wire.requests import NOBODY, fetch_values, produce, produce_values
 from tidelog.base.limits import PIPELINED_REQUESTS_MAX
+from tidelog.protocol import produce as produce_codec
+from tidelog.protocol import wire
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.messages import encode_response
 
@@ -314,3 +316,17 @@ def test_an_answer_put_together_of_parts_is_what_kio_writes(harness: Harness, ve
     answer = decode_answer(CREATE_TOPICS, version, frame, correlation_id)
     assert {topic.name for topic in answer.topics if topic.error_code == 0} == {"a", "b", "c", "d"}
     assert encode_response(CREATE_TOPICS, version, correlation_id, answer) == frame
+
+
+def test_a_deleted_topic_leaves_nothing_in_the_caches_of_its_name(harness: Harness) -> None:
+    topic_id = harness.create_topic("fleeting")
+    for version in (9, 13):
+        produce(harness, version, "fleeting", batch_of())
+
+    def kept() -> list[object]:
+        frames = [key for by_topic in produce_codec._frames for key in by_topic]
+        return [key for key in (*frames, *wire._names) if key in ("fleeting", b"fleeting", topic_id)]
+
+    assert kept()
+    delete(harness, 6, "fleeting")
+    assert kept() == []

@@ -23,6 +23,7 @@ from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome, Refused, Unknown
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import encode_request, request_types
+from tidelog.protocol.produce import forget_topic
 from tidelog.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -232,6 +233,7 @@ class Topics:
         broker.partitions.forget(topic_id)
         broker.checkpoints.forget([name])
         broker.coordinators.on_topic_deleted(name, topic_id)
+        forget_topic(name, topic_id)
 
     def _give_up_moved(self, topic: TopicFacts) -> None:
         """Close what has been moved to other brokers."""

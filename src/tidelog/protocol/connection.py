@@ -172,7 +172,7 @@ class Connection:
         while position + 4 <= end:
             (size,) = _SIZE.unpack_from(data, position)
             if size < FRAME_SIZE_MIN or size > self._frame_size_max:
-                raise MalformedRequest(f"a frame of {size} bytes; from 8 to {self._frame_size_max} are taken")
+                raise MalformedRequest(_size_problem(data[position:], size, self._frame_size_max))
             if position + 4 + size > end:
                 self._keep(data[position:], size + 4)
                 return frames
@@ -236,6 +236,20 @@ class Connection:
                     piece.release()
         self.output = []
         self.slots.clear()
+
+
+_TLS_HANDSHAKE = b"\x16\x03"
+_HTTP_METHODS = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"PRI ")
+
+
+def _size_problem(data: memoryview, size: int, size_max: int) -> str:
+    """What the beginning of a frame is, that has no size that a frame can have."""
+    head = bytes(data[:4])
+    if head.startswith(_TLS_HANDSHAKE):
+        return "a TLS handshake on a plaintext listener; set the client's security.protocol to PLAINTEXT"
+    if head in _HTTP_METHODS:
+        return "an HTTP request on a Kafka listener; /metrics and /health are on probe.listener"
+    return f"a frame of {size} bytes; from {FRAME_SIZE_MIN} to {size_max} are taken"
 
 
 def size_of(answer: Answer | None) -> int:

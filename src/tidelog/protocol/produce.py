@@ -224,6 +224,14 @@ class _OneFrame:
 _frames: list[dict[str | bytes, _OneFrame]] = [{} for _ in range(14)]
 
 
+def forget_topic(name: str, topic_id: bytes) -> None:
+    """It is deleted: nothing of it is kept here."""
+    wire.forget_topic_name(name)
+    for frames in _frames:
+        frames.pop(name, None)
+        frames.pop(topic_id, None)
+
+
 def encode_produce(
     version: int,
     correlation_id: int,

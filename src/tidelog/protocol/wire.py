@@ -166,6 +166,10 @@ def topic_name(raw: bytes) -> str:
     return name
 
 
+def forget_topic_name(name: str) -> None:
+    _names.pop(name.encode(), None)
+
+
 def read_topic_name(data: Buffer, position: int, flexible: bool) -> tuple[str, int]:
     if flexible:
         size, position = read_unsigned_varint(data, position, "topic name")

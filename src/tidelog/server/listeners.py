@@ -40,13 +40,18 @@ class Listener(NamedTuple):
 def parse_listener(key: str, text: str, protocols: Mapping[str, str]) -> Listener:
     name, separator, address = text.partition("://")
     host, colon, port = address.rpartition(":")
-    if not name or not separator or not colon or not _is_port(port):
-        raise InvalidSetting(f"{key}={text}: expected a name, as in PLAINTEXT://host:port")
+    if not separator or not name:
+        raise InvalidSetting(f"{key}={text}: the listener has no name; write PLAINTEXT://host:port")
+    if not colon or not port:
+        raise InvalidSetting(f"{key}={text}: the address has no port; write {name}://host:port")
+    if not _is_port(port):
+        raise InvalidSetting(f"{key}={text}: {port} is not a port; use 0 to 65535, where 0 picks a free one")
     name = name.upper()
     if name not in protocols:
         raise InvalidSetting(f"{key}={text}: {PROTOCOL_MAP} has no protocol for {name}; add {name}:PLAINTEXT")
     if protocols[name] != PLAINTEXT:
-        raise InvalidSetting(f"{key}={text}: {name} is {protocols[name]}; only PLAINTEXT is served")
+        wanted = f"its protocol is {protocols[name]}, and Tidelog serves PLAINTEXT alone"
+        raise InvalidSetting(f"{key}={text}: {wanted}; map it in {PROTOCOL_MAP}={name}:{PLAINTEXT}")
     return Listener(host.strip("[]"), int(port), name)
 
 
@@ -57,7 +62,7 @@ def probe_listener_of(settings: BrokerSettings) -> Listener | None:
         return None
     host, colon, port = text.rpartition(":")
     if not colon or not _is_port(port):
-        raise InvalidSetting(f"probe.listener={text}: expected host:port")
+        raise InvalidSetting(f"probe.listener={text}: expected host:port, with a port from 0 to 65535")
     listener = Listener(host.strip("[]"), int(port))
     _check_reach("probe.listener", listener, settings)
     return listener
