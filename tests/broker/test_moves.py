@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -422,3 +423,40 @@ def test_a_log_that_has_just_moved_is_cut_when_its_old_folder_is_gone(harness: H
     settle(harness)
     assert partition.log.end_offset == 5
     assert not (harness.path / "t-0").exists()
+
+
+def test_an_old_folder_is_removed_when_its_new_name_is_durable(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(harness, 9, "t", batch_of(5))
+    partition, relocation = harness.partition("t"), harness.broker.relocation
+    harness.holds_checkpoints = True
+    move(harness, "b")
+    harness.advance(1_100)
+    harness.holds_copies = True
+    for checkpoint in harness.held_checkpoints:
+        checkpoint.write()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: pytest.fail("an fsync on the loop"))
+        for checkpoint in harness.held_checkpoints:
+            harness.broker.on_checkpointed(checkpoint, None)
+        harness.settle()
+    assert not (harness.path / "t-0").exists() and relocation.is_leaving(partition)
+    assert not harness.removals
+    harness.run_copies()
+    harness.settle()
+    assert harness.removals and not relocation.is_leaving(partition)
+
+
+def test_an_old_home_that_cannot_be_synced_has_failed(harness: Harness) -> None:
+    produce(harness, 9, "t", batch_of(5))
+    partition, old_home = harness.partition("t"), harness.partition("t").directory
+    harness.holds_checkpoints = True
+    move(harness, "b")
+    harness.advance(1_100)
+    harness.holds_copies = True
+    harness.write_checkpoints()
+    (request,) = harness.copies
+    harness.broker.relocation.on_copied(request.move, OSError(5, "Input/output error"))
+    assert old_home.failure is not None and partition.error_code == 0
+    assert not harness.broker.relocation.is_leaving(partition)

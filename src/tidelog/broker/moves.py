@@ -6,7 +6,8 @@
 | copy   | a thread    | sealed segments that are not there yet go, durably, into a folder `…-future`  |
 |        |             | again, until what came meanwhile is small                                     |
 | switch | the loop    | the small rest is copied, the folder gets its name, the log is opened in it   |
-| leave  | the loop    | once the checkpoints tell of the new home, the old folder is set aside        |
+| leave  | the loop    | once the checkpoints tell of the new home, the old folder is renamed          |
+|        | a thread    | its directory is synced; then the folder is removed                           |
 
 A follower's log moves as its leader's does. What is cut from a log while it is copied may be in the copy
 already: the move begins anew.

@@ -369,7 +369,8 @@ class Partitions:
     def leave(
         self, partition: Partition, old_home: LogDirectory, unique: bytes
     ) -> tuple[Directory, str | None]:
-        """A partition lives elsewhere now: what remains of it in its old home, renamed, for removal."""
+        """A partition lives elsewhere now: what remains of it in its old home, renamed, for removal. The old
+        home is to be synced first: with the new one away, the folder would be taken for the partition."""
         name = folder_name(partition.topic, partition.index)
         if partition.directory is old_home or not old_home.directory.exists(name):
             return old_home.directory, None  # it has come back, or has left
@@ -377,7 +378,6 @@ class Partitions:
             return old_home.directory, None  # of a topic that was made under its name since
         aside = deleted_folder_name(partition.topic, partition.index, unique)
         old_home.directory.rename(name, aside)
-        old_home.directory.sync()  # or, with the new home away, it would be taken for the partition
         return old_home.directory, aside
 
     def forget(self, topic_id: bytes) -> None:

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class CopyRequest(NamedTuple):
-    """A part of a move to be done off the loop; `Relocation.on_copied` hears of it."""
+    """A part of a move to be done off the loop; `Relocation.on_copied` hears of it. Of one that has ended the
+    old home is synced, and nothing copied."""
 
-    move: Move
+    move: Move | Moved
     copy: Copy
 
 
@@ -28,7 +29,7 @@ class Relocation:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.moves = Moves()
-        self._leaving: dict[Moved, None] = {}  # whose old folder has its name still
+        self._leaving: dict[Moved, str | None] = {}  # whose old folder has its name still, or might again
 
     def move(self, partition: Partition, target: LogDirectory) -> None:
         self._throw_away(self.moves.request(partition, target, self._broker.entropy(16)))
@@ -81,7 +82,10 @@ class Relocation:
         except OSError as failure:
             self._end(begun, str(failure))
 
-    def on_copied(self, move: Move, failure: OSError | None) -> None:
+    def on_copied(self, move: Move | Moved, failure: OSError | None) -> None:
+        if isinstance(move, Moved):
+            self._on_left(move, failure)
+            return
         stands = self.moves.on_copied(move)
         if not stands or failure is not None:
             self._end(move, str(failure) if stands else "")
@@ -99,9 +103,32 @@ class Relocation:
                 self._leaving.pop(moved, None)
             broker.fail_directory(moved.old_home, failure)
             return
-        self._leaving.pop(moved, None)  # it may have left twice before the checkpoints told of the first time
-        if name is not None:
-            broker.remove_later(directory, name, partition.log.settings.file_delete_delay_ms)
+        if name is None:  # it has come back, or left twice before the checkpoints told of the first time
+            if self._leaving.get(moved) is None:
+                self._end_leaving(moved)
+            return
+        self._leaving[moved] = name
+        broker.effects.append(CopyRequest(moved, Copy(directory, directory, [])))
+
+    def _on_left(self, moved: Moved, failure: OSError | None) -> None:
+        """The old home was synced, or could not be."""
+        broker, directory = self._broker, moved.old_home.directory
+        if failure is None:
+            self._end_leaving(moved)
+        elif failure.errno in TOO_MANY_OPEN:
+            copy = Copy(directory, directory, [])
+            broker.checkpoints.wait(lambda: broker.effects.append(CopyRequest(moved, copy)))
+            broker.fail_directory(moved.old_home, failure)
+        else:
+            self._leaving.pop(moved, None)
+            broker.fail_directory(moved.old_home, failure)
+
+    def _end_leaving(self, moved: Moved) -> None:
+        broker, partition = self._broker, moved.partition
+        name = self._leaving.pop(moved, None)
+        if name is not None:  # under it nobody would take the folder for the partition after a crash
+            delay_ms = partition.log.settings.file_delete_delay_ms
+            broker.remove_later(moved.old_home.directory, name, delay_ms)
         folder, path = folder_name(partition.topic, partition.index), partition.directory.path
         broker.events.append(info("partition moved", partition=folder, directory=path))
 
