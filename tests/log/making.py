@@ -10,7 +10,7 @@ from tidelog.base.files import Directory, DiskDirectory
 from tidelog.log.log import Appended, Log
 from tidelog.log.recovery import Recovery, open_log
 from tidelog.log.replica import end_below, truncate
-from tidelog.log.segment import LOG_SUFFIX, TimestampOffset, file_name
+from tidelog.log.segment import LOG_SUFFIX, TimestampOffset, Unready, file_name
 from tidelog.log.time_search import TimeSearch
 from tidelog.protocol.batch import BatchHeader, read_header
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
@@ -132,8 +132,12 @@ def read_bytes(log: Log, offset: int, bound_offset: int | None = None, max_bytes
 def find_timestamp(log: Log, timestamp: int | None, bound_offset: int) -> TimestampOffset | None:
     """What a search by time ends with."""
     search = TimeSearch(log, timestamp, bound_offset)
-    while not search.step():
-        pass
+    is_done = False
+    while not is_done:
+        try:
+            is_done = search.step()
+        except Unready as lookup:
+            lookup.work.step()
     return search.found
 
 

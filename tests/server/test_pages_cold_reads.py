@@ -73,7 +73,7 @@ def test_others_are_served_while_cold_pages_are_read(tmp_path: Path, monkeypatch
     gate = threading.Event()
     asked = threading.Event()
     warmed: set[tuple[int, int]] = set()
-    read_through = pages._read_through
+    read_through = pages.read_through
 
     def gated_read(descriptor: int, position: int, size: int) -> None:
         asked.set()
@@ -84,7 +84,7 @@ def test_others_are_served_while_cold_pages_are_read(tmp_path: Path, monkeypatch
     def is_warm(probe: pages.PageProbe, descriptor: int, position: int, size: int) -> bool:
         return (descriptor, position) in warmed
 
-    monkeypatch.setattr(pages, "_read_through", gated_read)
+    monkeypatch.setattr(pages, "read_through", gated_read)
 
     async def run(server: Server) -> None:
         await fill(server, 4)
@@ -120,7 +120,7 @@ def test_a_cold_read_that_fails_takes_its_directory_offline(
 
     async def run(server: Server) -> None:
         await fill(server, 1)
-        monkeypatch.setattr(pages, "_read_through", fails)
+        monkeypatch.setattr(pages, "read_through", fails)
         monkeypatch.setattr(pages.PageProbe, "is_warm", lambda *_: False)
         assert await asyncio.to_thread(read, server.port) == ErrorCode.kafka_storage_error
         assert [name.rpartition("_")[0] for name in names] == ["tidelog-cold"], "one read, on their threads"

@@ -249,6 +249,9 @@ class SimulatedFile:
         self._disk.before_read()
         return bytes(self._content.data[position : position + size])
 
+    def read_now(self, position: int, size: int) -> bytes:
+        return self.read(position, size)
+
     def truncate(self, size: int) -> None:
         self._check()
         self._content.truncate(size)

@@ -14,6 +14,7 @@ from tests.memory_store import MemoryStore
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
 from tidelog.base.config import BrokerSettings
 from tidelog.broker.broker import Broker, Removal
+from tidelog.broker.lookups import ColdRead
 from tidelog.broker.peers import PeerClose, PeerSend
 from tidelog.broker.relocation import CopyRequest
 from tidelog.client.produce import decode_produce_response, encode_produce_request
@@ -99,7 +100,9 @@ class BrokerOnDisk:
             elif isinstance(effect, CopyRequest):
                 self.copies.append(effect)
             else:
-                assert not isinstance(effect, Watch | PeerSend | PeerClose), "nobody is there to ask"
+                assert not isinstance(effect, Watch | PeerSend | PeerClose | ColdRead), (
+                    "nobody is there to ask"
+                )
                 failed: OSError | None = None
                 try:
                     effect.write()

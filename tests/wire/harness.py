@@ -25,6 +25,7 @@ from tests.memory_store import MemoryStore
 from tidelog.base.config import BrokerSettings
 from tidelog.base.files import DiskDirectory, FileSlice
 from tidelog.broker.broker import Broker, Removal
+from tidelog.broker.lookups import ColdRead
 from tidelog.broker.partitions import Checkpoint
 from tidelog.broker.peers import PeerClose, PeerSend
 from tidelog.broker.relocation import CopyRequest
@@ -66,6 +67,8 @@ class Harness:
         self.removals: list[Removal] = []
         self.copies: list[CopyRequest] = []
         self.holds_copies = False
+        self.cold_reads: list[ColdRead] = []
+        self.holds_cold_reads = False
         self.held_checkpoints: list[Checkpoint] = []
         self.holds_checkpoints = False
         self.start()
@@ -99,6 +102,8 @@ class Harness:
                     self.removals.append(effect)
                 elif isinstance(effect, CopyRequest):
                     self.copies.append(effect)
+                elif isinstance(effect, ColdRead):
+                    self.cold_reads.append(effect)
                 elif not isinstance(effect, StoreRequest):
                     assert not isinstance(effect, Watch | PeerSend | PeerClose), "nobody is there to ask"
                     self.held_checkpoints.append(effect)
@@ -112,6 +117,8 @@ class Harness:
                 self._flush(partition, job)
             if not self.holds_copies:
                 self.run_copies()
+            if not self.holds_cold_reads:
+                self.run_cold_reads()
             broker.waiting.wake()
 
     def run_flushes(self) -> None:
@@ -136,6 +143,13 @@ class Harness:
             checkpoint.write()
             self.broker.on_checkpointed(checkpoint, None)
         self.settle()
+
+    def run_cold_reads(self, failure: OSError | None = None) -> None:
+        reads, self.cold_reads = self.cold_reads, []
+        for read in reads:
+            if failure is None:
+                read.file.read(read.position, read.size)
+            self.broker.lookups.on_read(read, failure)
 
     def run_copies(self) -> None:
         copies, self.copies = self.copies, []

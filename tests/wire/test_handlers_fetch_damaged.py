@@ -11,8 +11,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.replication.leading import lead
-from tests.wire.harness import FETCH, Harness, batch_of, other_connection
-from tests.wire.requests import fetch, fetch_values, produce
+from tests.wire.harness import FETCH, START_MS, Harness, batch_of, other_connection
+from tests.wire.requests import fetch, fetch_values, list_offset, produce
+from tidelog.base.files import Buffer, Cold, DiskFile
 from tidelog.log import rebuild as rebuild_module
 from tidelog.replication.partition import Partition
 
@@ -129,3 +130,74 @@ def test_a_fetch_whose_wait_is_over_is_answered_without_what_is_being_looked_up(
     filled.advance(1)
     fetched = filled.answer(FETCH, VERSION).responses[0].partitions[0]
     assert (fetched.error_code, fetched.high_watermark, fetched.records or b"") == (0, COUNT, b"")
+
+
+class ColdPages:
+    """Small reads that find nothing in memory until the disk was waited for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.warm: set[tuple[str, int]] = set()
+        read = DiskFile.read
+
+        def read_now(file: DiskFile, position: int, size: int) -> Buffer:
+            if (file.name, position) not in self.warm:
+                raise Cold(file, position, size)
+            return read(file, position, size)
+
+        def read_on_a_thread(file: DiskFile, position: int, size: int) -> bytes:
+            self.warm.add((file.name, position))
+            return read(file, position, size)
+
+        monkeypatch.setattr(DiskFile, "read_now", read_now)
+        monkeypatch.setattr(DiskFile, "read", read_on_a_thread)
+
+
+@pytest.mark.parametrize("replica_id", [-1, 3])
+def test_a_look_up_of_cold_pages_waits_until_they_are_read(
+    filled: Harness, monkeypatch: pytest.MonkeyPatch, replica_id: int
+) -> None:
+    partition = filled.partition("t")
+    lead(partition, 1, (1, 3))
+    partition.log.segments[0].seal()
+    wanted, wait_ms = {"t": [(0, 50)]}, 0 if replica_id < 0 else 500
+    values = fetch_values(
+        filled, VERSION, wanted, replica_id=replica_id, max_wait_ms=wait_ms, session_epoch=min(replica_id, 0)
+    )
+    filled.holds_cold_reads = True
+    ColdPages(monkeypatch)
+    filled.send(FETCH, VERSION, **values)
+    if replica_id >= 0:  # the first answer of a session comes at once
+        values |= {"session_id": filled.answer(FETCH, VERSION).session_id, "session_epoch": 1}
+        filled.send(FETCH, VERSION, **values)
+    assert filled.answers() == [] and [read.file.name[-6:] for read in filled.cold_reads] == [".index"]
+    filled.run_cold_reads()
+    filled.settle()
+    assert filled.answers() == [] and [read.file.name[-4:] for read in filled.cold_reads] == [".log"]
+    pinned = filled.cold_reads[0].file
+    filled.run_cold_reads()
+    filled.settle()
+    (topic,) = filled.answer(FETCH, VERSION).responses
+    assert bytes(topic.partitions[0].records[:8]) == pack(">q", 50)
+    assert isinstance(pinned, DiskFile) and not pinned.is_pinned and not filled.cold_reads
+
+
+def test_a_look_up_that_the_disk_does_not_serve_fails_the_directory(
+    filled: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled.holds_cold_reads = True
+    ColdPages(monkeypatch)
+    filled.send(FETCH, VERSION, **fetch_values(filled, VERSION, {"t": [(0, 50)]}, max_wait_ms=500))
+    assert filled.answers() == []
+    filled.run_cold_reads(OSError(5, "Input/output error"))
+    filled.settle()
+    fetched = filled.answer(FETCH, VERSION).responses[0].partitions[0]
+    assert fetched.error_code == ErrorCode.kafka_storage_error
+    assert len(told(filled, "directory offline")) == 1
+
+
+def test_a_search_by_time_waits_for_cold_pages(filled: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    for segment in filled.partition("t").log.segments[:-1]:
+        segment.seal()
+        segment._largest = None  # as of a segment that nobody has asked
+    ColdPages(monkeypatch)
+    assert list_offset(filled, 9, "t", START_MS).offset == 0

@@ -16,7 +16,13 @@ from errno import EMFILE, ENFILE
 from typing import Protocol
 from weakref import ref
 
-from tidelog.base.limits import OPEN_FILES_DEFAULT, OPEN_FILES_MIN, OPEN_FILES_YIELDED, PINNED_FILES_PASSED
+from tidelog.base.limits import (
+    OPEN_FILES_DEFAULT,
+    OPEN_FILES_MIN,
+    OPEN_FILES_YIELDED,
+    PAGE_SIZE,
+    PINNED_FILES_PASSED,
+)
 
 TOO_MANY_OPEN = (EMFILE, ENFILE)
 
@@ -37,6 +43,8 @@ class Descriptors:
     def __init__(self, count_max: int = OPEN_FILES_DEFAULT) -> None:
         self.count_max = self._count_usual = max(count_max, OPEN_FILES_MIN)
         self.pinned_count = 0
+        self.page = memoryview(bytearray(PAGE_SIZE))  # for small reads, one at a time
+        self.tells_cold = hasattr(os, "RWF_NOWAIT")  # the file system says whether a page is in memory
         self._tenants: OrderedDict[int, ref[Tenant]] = OrderedDict()
 
     def __len__(self) -> int:

@@ -24,6 +24,18 @@ Buffer = bytes | bytearray | memoryview
 REWRITTEN_TOGETHER = 1 << 20
 _BLOCK_SIZE = 512  # what a disk's space is told in
 _NOTHING_MORE = 1 << 63  # is reserved: the disk cannot, or has no room
+_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # whether a page is in memory
+
+
+class Cold(Exception):
+    """A range of a file is not in memory: to read it is to wait for the disk."""
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        super().__init__(f"{file.name} at {position}")
+        self.file = file
+        self.position = position
+        self.size = size
 
 
 class File(Protocol):
@@ -42,6 +54,10 @@ class File(Protocol):
 
     def read(self, position: int, size: int) -> bytes:
         """At most `size` bytes from `position`; fewer only at the end of the file."""
+
+    def read_now(self, position: int, size: int) -> Buffer:
+        """The same, if that need not wait for the disk, in memory that is used again by the next such read of
+        any file; Cold if it must."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -202,6 +218,34 @@ class DiskFile:
             descriptor = self.fileno()
         self.was_used = True
         return os.pread(descriptor, size, position)
+
+    def read_now(self, position: int, size: int) -> Buffer:
+        descriptor = self._descriptor
+        if descriptor < 0:
+            descriptor = self.fileno()
+        self.was_used = True
+        descriptors = self._directory.descriptors
+        if not descriptors.tells_cold:
+            return os.pread(descriptor, size, position)
+        page = descriptors.page
+        if size != len(page):
+            page = page[:size] if size < len(page) else memoryview(bytearray(size))
+        try:
+            found = os.preadv(descriptor, (page,), position, _NOWAIT)
+            if found == size:
+                return page
+            if not found or not os.preadv(descriptor, (page[found:],), position + found, _NOWAIT):
+                return page[:found]  # the file ends there
+        except BlockingIOError:
+            pass
+        except OSError as failure:
+            if failure.errno not in CANNOT_SAY:
+                raise
+            descriptors.tells_cold = False
+            return os.pread(descriptor, size, position)
+        if self.is_scarce:  # it could not be pinned while somebody reads it
+            return os.pread(descriptor, size, position)
+        raise Cold(self, position, size)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.fileno(), size)

@@ -28,6 +28,8 @@ TURN_MS_MAX = 5  # of one client's pipelined requests; then the others have thei
 # the first begins) is passed on at once; larger calls are held back for more and cost four times as much.
 SEND_CHUNK_SIZE = 60 * KIB
 PROBE_SIZE = 1 * MIB  # how much of a file is probed for cold pages at a time
+PAGE_SIZE = 4 * KIB  # of a small read: a block of an index, some headers
+COLD_READ_SIZE = 256 * KIB  # what is read of a file at least when a look-up finds it cold
 PAGE_PROBE_STRIDE = 256 * KIB  # how far apart a range is probed for cold pages
 
 # Open files. Of the process's limit, connections may have one half and the files of the log the other.

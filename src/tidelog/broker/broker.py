@@ -26,7 +26,7 @@ from tidelog.broker.damaged import Damaged
 from tidelog.broker.following import Following, notice_of
 from tidelog.broker.forwarding import Forwarding
 from tidelog.broker.interval import Interval
-from tidelog.broker.lookups import Lookups
+from tidelog.broker.lookups import ColdRead, Lookups
 from tidelog.broker.offline import Offline
 from tidelog.broker.partitions import Checkpoint, Partitions, RunJobs, run_in_turn
 from tidelog.broker.peers import REPLICATE, PeerClose, PeerSend
@@ -71,7 +71,7 @@ class Removal(NamedTuple):
 SILENCE_CHECK_MS = 10_000  # how often clients that push no more metrics are looked for
 TRIMS_KEPT_MS = 1_000  # how long a deletion of records may be known to memory alone
 _LOGGER_LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
-Effect = StoreRequest | Watch | PeerSend | PeerClose | Removal | Checkpoint | CopyRequest
+Effect = StoreRequest | Watch | PeerSend | PeerClose | Removal | Checkpoint | CopyRequest | ColdRead
 OnOutcome = Callable[[Outcome], None]
 
 

@@ -207,7 +207,7 @@ class Reading:
 
     def _await(self, asked: FetchPartition, partition: Partition, lookup: Unready) -> FetchedPartition:
         """It takes longer to find than a request may: nothing for now. Who waits is woken when it is done."""
-        self._broker.lookups.rebuild(partition, lookup.work)
+        self._broker.lookups.wait_for(partition, lookup)
         self._is_awaiting = True
         high_watermark, stable = partition.high_watermark, partition.last_stable_offset
         aborted: list[tuple[int, int]] | None = [] if self._fetch.isolation_level == READ_COMMITTED else None

@@ -188,7 +188,7 @@ class ReplicaReading:
         except CorruptBatch as problem:
             return FetchedPartition(asked.index, self._broker.damaged.note(partition, problem))
         except Unready as lookup:
-            self._broker.lookups.rebuild(partition, lookup.work)
+            self._broker.lookups.wait_for(partition, lookup)
             start_offset = partition.log.start_offset
             return FetchedPartition(asked.index, 0, partition.high_watermark, -1, start_offset)
         self._is_news = self._is_news or read.is_cut

@@ -75,11 +75,11 @@ class SparseIndex:
         return self.at(count - 1) if count else None
 
     def floor(self, key: int) -> tuple[int, int] | None:
-        """The last entry whose key is not above `key`."""
+        """The last entry whose key is not above `key`; Cold if the disk would have to be waited for."""
         self.open()
         if self._tail and self._tail[0][0] <= key:
             return self._tail[bisect_right(self._tail, key, key=_first) - 1]
-        place, first, block = self._search_file(key)
+        place, first, block = self._search_file(key, self.open().read_now)
         if place == first:  # before all entries, or the keys do not grow
             return self.at(place - 1) if place else None
         key, value = self.entry.unpack_from(block, (place - 1 - first) * self.entry.size)
@@ -90,17 +90,26 @@ class SparseIndex:
         self.open()
         if self._tail and self._tail[0][0] <= key:
             return self._written_count + bisect_right(self._tail, key, key=_first)
-        return self._search_file(key)[0]
+        return self._search_file(key, self.open().read)[0]
 
-    def _search_file(self, key: int) -> tuple[int, int, bytes]:
+    def probe_last(self) -> None:
+        """Cold if the last entry is not in memory."""
+        place = self.count - 1
+        if 0 <= place < self._written_count:
+            self.open().read_now(place * self.entry.size, self.entry.size)
+
+    def _search_file(self, key: int, read: Callable[[int, int], Buffer]) -> tuple[int, int, Buffer]:
         """One search in memory for the block, one read of the block, one search inside it: how many entries
         have a key that is not above `key`, the place of the block's first, and the block."""
         if self._summary is None:
-            self._summary = [self.at(place)[0] for place in range(0, self._written_count, _BLOCK_ENTRIES)]
+            self._summary = [
+                self.entry.unpack(read(place * self.entry.size, self.entry.size))[0]
+                for place in range(0, self._written_count, _BLOCK_ENTRIES)
+            ]
         first = max(bisect_right(self._summary, key) - 1, 0) * _BLOCK_ENTRIES
         size, unpack = self.entry.size, self.entry.unpack_from
         low, high = first, min(first + _BLOCK_ENTRIES, self._written_count)
-        block = self.open().read(low * size, (high - low) * size)
+        block = read(low * size, (high - low) * size)
         while low < high:
             middle = (low + high) // 2
             if unpack(block, (middle - first) * size)[0] <= key:

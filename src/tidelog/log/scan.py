@@ -11,7 +11,13 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidelog.base.files import File
-from tidelog.base.limits import BATCH_HEADER_SIZE, LOOKUP_CHUNKS_MAX, RELATIVE_OFFSET_MAX, SCAN_CHUNK_SIZE
+from tidelog.base.limits import (
+    BATCH_HEADER_SIZE,
+    LOOKUP_CHUNKS_MAX,
+    PAGE_SIZE,
+    RELATIVE_OFFSET_MAX,
+    SCAN_CHUNK_SIZE,
+)
 from tidelog.protocol.batch import (
     LENGTH_MIN,
     LENGTH_OVERHEAD,
@@ -24,7 +30,7 @@ from tidelog.protocol.batch import (
 from tidelog.protocol.errors import CorruptBatch
 
 _HEADERS_CHUNK_SIZE = 8 * 1024
-_PLACES_CHUNK_SIZE = 4 * 1024
+_PLACES_CHUNK_SIZE = PAGE_SIZE
 _unpack_place = Struct(">qi4xb6xi").unpack_from
 
 
@@ -87,12 +93,13 @@ def find_batch(file: File, position: int, end: int, offset: int, expected: int =
 
     On the way of every fetch, so it reads four fields of each header and no more. `expected` is the last
     offset that an index gives the batch at `position`. Misindexed if that batch has another one, or if the
-    walk is longer than the loop has time for; Damage if it meets bytes that are no batch.
+    walk is longer than the loop has time for; Damage if it meets bytes that are no batch; Cold if it would
+    have to wait for the disk.
     """
     for _ in range(LOOKUP_CHUNKS_MAX):
         if not 0 <= position <= end - BATCH_HEADER_SIZE:
             break
-        chunk = file.read(position, min(_PLACES_CHUNK_SIZE, end - position))
+        chunk = file.read_now(position, min(_PLACES_CHUNK_SIZE, end - position))
         inside, last_inside = 0, len(chunk) - BATCH_HEADER_SIZE
         while inside <= last_inside:
             base_offset, length, magic, last_delta = _unpack_place(chunk, inside)

@@ -14,9 +14,10 @@ from struct import error as StructError  # noqa: N812
 from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
-from tidelog.base.files import Buffer, Directory, File
+from tidelog.base.files import Buffer, Cold, Directory, File
 from tidelog.base.limits import BATCH_HEADER_SIZE, RELATIVE_OFFSET_MAX
 from tidelog.log.index import OffsetIndex, TimeIndex
+from tidelog.log.pages import PageRead
 from tidelog.log.rebuild import IndexRebuild
 from tidelog.log.scan import NO_OFFSET, Damage, Misindexed, Place, find_batch, walk_headers
 from tidelog.protocol.batch import NO_TIMESTAMP
@@ -47,10 +48,10 @@ class TimestampOffset(NamedTuple):
 
 
 class Unready(Exception):
-    """A look-up has to wait for work that is longer than the loop has time for in one go."""
+    """A look-up has to wait: for the disk, or for work that is longer than the loop has time for."""
 
-    def __init__(self, work: IndexRebuild) -> None:
-        super().__init__("an index is being rebuilt")
+    def __init__(self, work: IndexRebuild | PageRead) -> None:
+        super().__init__(type(work).__name__)
         self.work = work
 
 
@@ -111,6 +112,15 @@ class Segment:
             )
         return self._largest
 
+    def newest(self) -> int:
+        """The largest timestamp; Unready if it is not in memory."""
+        if self._largest is None:
+            try:
+                self.time_index.probe_last()
+            except Cold as cold:
+                raise Unready(PageRead(cold)) from None
+        return self.largest_timestamp.timestamp
+
     def append(self, data: Buffer, last_offset: int, max_timestamp: int, settings: TopicSettings) -> None:
         """Write one batch. Raises OSError if it could not be written whole; once it is in the file, nothing
         that goes wrong may pass for less than a failed disk: its offset would be given a second time."""
@@ -163,7 +173,7 @@ class Segment:
 
     def locate(self, offset: int) -> Place | None:
         """The first batch whose last offset is not below `offset`; None if all end below it. Unready while
-        the index that it takes is being rebuilt, Damage where no batch can be read."""
+        the index that it takes is being rebuilt, or is not in memory; Damage where no batch can be read."""
         file = self._file or self.file
         try:
             entry = self.offset_index.floor(offset - self.base_offset)
@@ -171,6 +181,8 @@ class Segment:
                 return find_batch(file, 0, self.size, offset)
             expected = self.base_offset + entry[0] if entry[0] >= 0 else NO_OFFSET
             return find_batch(file, entry[1], self.size, offset, expected)
+        except Cold as cold:
+            raise Unready(PageRead(cold)) from None
         except Misindexed as lead:
             self._doubt(lead.position)
         except StructError:
@@ -227,6 +239,8 @@ class Segment:
         `start_offset` on. Unready and Damage as in `locate`."""
         try:
             entry = self.time_index.floor(timestamp - 1)
+        except Cold as cold:
+            raise Unready(PageRead(cold)) from None
         except StructError:
             entry = None
         found = self.locate(max(start_offset, self.base_offset + (entry[1] if entry else 0)))

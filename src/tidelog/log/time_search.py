@@ -46,7 +46,8 @@ class TimeSearch:
         self.found: TimestampOffset | None = None
 
     def step(self) -> bool:
-        """Go on for a while; whether the search has ended. OSError, or Damage."""
+        """Go on for a while; whether the search has ended. OSError, Damage, or Unready if the disk would have
+        to be waited for."""
         if self._rebuild is not None:
             self.piece_count += SEARCH_CHUNKS
             self._rebuild = None if self._rebuild.step() else self._rebuild
@@ -70,12 +71,12 @@ class TimeSearch:
             return self._timestamp == NO_TIMESTAMP
         segment = log.segments[place]
         if self._is_weighing:
-            self._timestamp = max(self._timestamp, segment.largest_timestamp.timestamp)
+            self._timestamp = max(self._timestamp, segment.newest())
             self._base_offset = segment.base_offset + 1
             return False
         if self._walked is segment and segment.file.generation == self._generation:
             return self._walk(segment)
-        if segment.largest_timestamp.timestamp < self._timestamp:
+        if segment.newest() < self._timestamp:
             self._base_offset = segment.base_offset + 1
             return False
         self._begin(segment)
@@ -85,6 +86,8 @@ class TimeSearch:
         try:
             self._position = segment.position_at(self._timestamp, self._log.start_offset)
         except Unready as lookup:
+            if not isinstance(lookup.work, IndexRebuild):
+                raise
             self._rebuild = lookup.work
             return
         self._walked, self._generation = segment, segment.file.generation

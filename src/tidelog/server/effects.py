@@ -10,6 +10,7 @@ from time import monotonic_ns
 
 from tidelog.base.events import Event, info, warning
 from tidelog.broker.broker import Effect
+from tidelog.broker.lookups import ColdRead
 from tidelog.broker.partitions import Checkpoint
 from tidelog.broker.peers import PeerClose, PeerSend
 from tidelog.broker.relocation import CopyRequest
@@ -41,6 +42,8 @@ class Effects:
                 self._jobs.write_checkpoint(effect)
             elif isinstance(effect, CopyRequest):
                 self._jobs.copy(effect)
+            elif isinstance(effect, ColdRead):
+                self._jobs.read_cold(effect)
             else:
                 self._jobs.remove_later(effect)
 

@@ -1,4 +1,4 @@
-"""What runs off the loop for the broker, on threads: fsyncs, copies, checkpoints, removals.
+"""What runs off the loop for the broker, on threads: fsyncs, cold reads, copies, checkpoints, removals.
 
 **Invariant:** whatever ends comes back on the loop, once; after a stop only a failed fsync does. A bug in a
 job counts as a failure of its disk: nobody knows how far it came.
@@ -15,12 +15,14 @@ from tidelog.base.descriptors import TOO_MANY_OPEN
 from tidelog.base.events import error, warning
 from tidelog.base.limits import BACKGROUND_THREADS, COLD_READ_THREADS, FLUSH_THREADS
 from tidelog.broker.broker import Broker, Removal
+from tidelog.broker.lookups import ColdRead
 from tidelog.broker.partitions import Checkpoint
 from tidelog.broker.relocation import CopyRequest
 from tidelog.log.directory import LogDirectory
 from tidelog.log.log import FlushJob
 from tidelog.replication.partition import Partition
 from tidelog.server.flushing import run_timed
+from tidelog.server.pages import read_through
 from tidelog.server.report import Report, trace_of
 from tidelog.server.vitals import Vitals
 
@@ -75,6 +77,19 @@ class Jobs:
         if not self._owner.is_stopping:
             self._owner.set_time()
             self._owner.broker.relocation.on_copied(request.move, self._as_io(failure))
+            self._owner.settle()
+
+    def read_cold(self, read: ColdRead) -> None:
+        def on_done(future: Future[None]) -> None:
+            self._loop.call_soon_threadsafe(self._on_read, read, future.exception())
+
+        descriptor = read.file.fileno()
+        self.readers.submit(read_through, descriptor, read.position, read.size).add_done_callback(on_done)
+
+    def _on_read(self, read: ColdRead, failure: BaseException | None) -> None:
+        if not self._owner.is_stopping:
+            self._owner.set_time()
+            self._owner.broker.lookups.on_read(read, self._as_io(failure))
             self._owner.settle()
 
     def write_checkpoint(self, checkpoint: Checkpoint) -> None:

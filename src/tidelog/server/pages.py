@@ -6,14 +6,13 @@ as warm: correct, and as slow as the disk.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from tidelog.base.files import CANNOT_SAY
 from tidelog.base.limits import PAGE_PROBE_STRIDE
 
-_CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 OnWarm = Callable[[OSError | None], None]
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
 
@@ -38,7 +37,7 @@ class PageProbe:
             except BlockingIOError:
                 return False
             except OSError as failure:
-                if failure.errno not in _CANNOT_SAY:
+                if failure.errno not in CANNOT_SAY:
                     return False  # the thread that reads it finds out
                 self._can_probe = False
                 return True
@@ -54,10 +53,10 @@ class PageProbe:
             known = failure if failure is None or isinstance(failure, OSError) else OSError(str(failure))
             self._call_soon(then, known)
 
-        self._executor.submit(_read_through, descriptor, position, size).add_done_callback(on_done)
+        self._executor.submit(read_through, descriptor, position, size).add_done_callback(on_done)
 
 
-def _read_through(descriptor: int, position: int, size: int) -> None:
+def read_through(descriptor: int, position: int, size: int) -> None:
     end = position + size
     while position < end:
         piece = os.pread(descriptor, min(PAGE_PROBE_STRIDE, end - position), position)
