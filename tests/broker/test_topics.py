@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.wire.harness import PRODUCE, Harness, batch_of
 from tests.wire.requests import produce, produce_values
+from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.store import Done, Multi, Write
 from tidelog.log.checkpoint import read_offsets
 
@@ -146,3 +147,17 @@ def test_a_folder_that_lost_its_topic_s_id_goes_by_its_name(written: Harness) ->
     (written.path / "t-0" / "partition.metadata").write_text("")
     written.start()
     assert [name.endswith("-delete") for name in folders(written)] == [True, False]
+
+
+def test_a_compacted_topic_is_made_and_the_operator_hears_once_that_nothing_compacts_it(
+    tmp_path: Path,
+) -> None:
+    harness = Harness(tmp_path / "data")
+    harness.create_topic("changelog", cleanup_policy="compact")
+    harness.create_topic("plain")
+    harness.create_topic(GROUPS_TOPIC, cleanup_policy="compact")
+    told = [event for event in harness.broker.events if "not compacted" in str(event)]
+    assert len(told) == 1 and "changelog" in str(told[0])
+    topic = harness.broker.image.topics["changelog"]
+    harness.broker.topics.note_policy("changelog", topic.config)
+    assert len([event for event in harness.broker.events if "not compacted" in str(event)]) == 1

@@ -182,6 +182,11 @@ ACCEPTED: tuple[Accepted, ...] = (
         in_scenarios("transactional"),
     ),
     Accepted(
+        r"AlterClientQuotas",
+        r"entries\[\]\.?(error_code|error_message)?",
+        "There are no quotas yet: who sets one is told so.",
+    ),
+    Accepted(
         r"ApiVersions",
         r"api_keys\[\]",
         "Not every API of Kafka's is served yet; one that is, has Kafka's versions.",

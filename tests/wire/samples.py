@@ -40,7 +40,7 @@ from tests.wire.requests import fetch_values, metadata_values, produce_values
 from tidelog.handlers.table import APIS
 
 TOPIC = "t"
-DESCRIBE_CLIENT_QUOTAS, UNREGISTER_BROKER = 48, 64
+DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS, UNREGISTER_BROKER = 48, 49, 64
 DESCRIBE_CONFIGS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES = 32, 33, 44, 74
 ABOUT_PARTITIONS = (21, 34, 35, 37, 43, 45, 46)
 
@@ -89,6 +89,10 @@ def _values(harness: Harness, api_key: int, version: int) -> dict[str, Any]:
         case 48:
             component = part.ComponentData(entity_type="user", match_type=0, match="somebody")
             return {"components": (component,), "strict": False}
+        case 49:
+            entity = part.EntityData(entity_type="user", entity_name="somebody")
+            op = part.OpData(key="producer_byte_rate", value=1.0, remove=False)
+            return {"entries": (part.EntryData(entity=(entity,), ops=(op,)),), "validate_only": False}
         case 50:
             return {"users": (part.UserName(name="somebody"),)}
         case 51:
@@ -212,6 +216,7 @@ SAMPLED = (
     CREATE_ACLS,
     DELETE_ACLS,
     DESCRIBE_CLIENT_QUOTAS,
+    ALTER_CLIENT_QUOTAS,
     DESCRIBE_SCRAM,
     ALTER_SCRAM,
     UPDATE_FEATURES,

@@ -183,8 +183,9 @@ def test_transactions_have_no_coordinator(harness: Harness, version: int) -> Non
     )
     found = answer.coordinators if version >= 4 else [answer]
     assert [row.error_code for row in found] == (2 if version >= 4 else 1) * [
-        ErrorCode.coordinator_not_available
+        ErrorCode.transactional_id_authorization_failed
     ]
+    assert all("transactions: not supported" in row.error_message for row in found)
     assert all((row.node_id, row.host, row.port) == (-1, "", -1) for row in found)
 
 
@@ -210,9 +211,9 @@ def test_producer_ids_are_given_once(harness: Harness, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_transactional_id_finds_no_coordinator(harness: Harness, version: int) -> None:
+def test_a_transactional_id_is_refused_for_good(harness: Harness, version: int) -> None:
     answer = harness.ask(INIT_PRODUCER_ID, version, **init_values("transaction"))
-    assert answer.error_code == ErrorCode.coordinator_not_available
+    assert answer.error_code == ErrorCode.transactional_id_authorization_failed
     empty = harness.ask(INIT_PRODUCER_ID, version, **init_values(""))
     assert empty.error_code == ErrorCode.invalid_request
 

@@ -7,7 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from tests.wire.harness import Harness, parts
 
-DESCRIBE_CLIENT_QUOTAS = 48
+DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS = 48, 49
 Filter = list[tuple[str, int, str | None]]
 
 
@@ -18,6 +18,20 @@ def ask(harness: Harness, version: int, asked: Filter) -> tuple[ErrorCode, str, 
     )
     answer = harness.ask(DESCRIBE_CLIENT_QUOTAS, version, components=components, strict=False)
     return answer.error_code, answer.error_message, answer.entries
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_quota_is_refused_with_the_reason(harness: Harness, version: int) -> None:
+    part = parts(ALTER_CLIENT_QUOTAS, version)
+    entry = part.EntryData(
+        entity=(part.EntityData(entity_type="user", entity_name="ann"),),
+        ops=(part.OpData(key="producer_byte_rate", value=1.0, remove=False),),
+    )
+    answer = harness.ask(ALTER_CLIENT_QUOTAS, version, entries=(entry,), validate_only=False)
+    (refused,) = answer.entries
+    assert refused.error_code == ErrorCode.unsupported_version
+    assert refused.error_message.startswith("quotas: not supported")
+    assert [(each.entity_type, each.entity_name) for each in refused.entity] == [("user", "ann")]
 
 
 @pytest.mark.parametrize("version", [0, 1])

@@ -201,6 +201,7 @@ class Broker:
                 self._use_topic_settings(topic)
                 set_now = [f"{name}={value}" for name, value in sorted(topic.config.items())]
                 self.events.append(info("topic settings changed", topic=topic.name, settings=set_now))
+                self.topics.note_policy(topic.name, topic.config)
         if self.registration.are_logs_open:
             self.topics.follow(topics)
             if has_brokers:

@@ -15,9 +15,10 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tidelog.base.events import info
+from tidelog.base.events import info, warning
 from tidelog.broker.partitions import DirectoryFailed
 from tidelog.cluster import controller
+from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.image import TopicFacts
 from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome, Refused, Unknown
@@ -37,6 +38,7 @@ class Topics:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._waiters: dict[bytes, list[OnOutcome]] = {}  # by topic: who waits until it is open here
+        self._uncompacted: dict[str, None] = {}  # topics that nothing compacts, as the operator has heard
         self._opening: dict[bytes, None] = {}  # topics whose folders wait for a checkpoint
 
     # What the controller writes.
@@ -49,11 +51,21 @@ class Topics:
         def on_created(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
                 broker.events.append(info("topic created", topic=name, partitions=len(assignment)))
+                self.note_policy(name, config)
                 self._when_open(topic_id, then)
             else:
                 then(outcome)
 
         broker.control.write(operations, on_created)
+
+    def note_policy(self, name: str, config: dict[str, str]) -> None:
+        """Tools want compacted topics, and get them; that nothing compacts yet the operator hears once of
+        each. What groups keep is kept short by their coordinators."""
+        is_compacted = "compact" in config.get("cleanup.policy", "")
+        if is_compacted and name != GROUPS_TOPIC and name not in self._uncompacted:
+            self._uncompacted[name] = None
+            reason = "cleanup.policy=compact is kept, but nothing compacts yet; watch the size of the topic"
+            self._broker.events.append(warning("topic not compacted", topic=name, reason=reason))
 
     def have_created(
         self, name: str, config: dict[str, str], partition_count: int, replica_count: int, then: OnOutcome
@@ -234,6 +246,7 @@ class Topics:
         broker.checkpoints.forget([name])
         broker.coordinators.on_topic_deleted(name, topic_id)
         forget_topic(name, topic_id)
+        self._uncompacted.pop(name, None)
 
     def _give_up_moved(self, topic: TopicFacts) -> None:
         """Close what has been moved to other brokers."""

@@ -204,6 +204,8 @@ class ClassicGroup(Roster):
                 answer = answer._replace(leader_id=former_leader_id or "", members=())
             turn.decision.answer(ticket, answer)
             return
+        if self.stored is not None:  # else a restart would know the instance by an id that nobody has
+            self._write(turn)
         member.join_ticket = ticket
         self._renew(turn, member)
         if self.state is State.PREPARING:

@@ -29,6 +29,10 @@ from tidelog.handlers.uuids import to_uuid
 from tidelog.protocol.errors import ErrorCode
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
+NO_TRANSACTIONS = (
+    "transactions: not supported by this version of Tidelog; "
+    "leave transactional.id out (idempotent producers work without it)"
+)
 _MANY_VERSION = 4
 _SHARE_VERSION = 6
 _KEY_LENGTH_MAX = 100
@@ -42,8 +46,8 @@ _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 def handle_find_coordinator(broker: Broker, request: Request) -> Result:
     """*Behaviour*: the broker that coordinates a group, at the listener that the client came in by; the topic
-    that keeps groups is made when first asked for. There are no transactions and no share groups yet, so no
-    coordinator of those can be had.
+    that keeps groups is made when first asked for. There are no transactions and no share groups yet: who
+    asks for their coordinator is told so.
 
     *Versions*: 1 adds key types and messages; 4 asks for many at once.
     """
@@ -93,19 +97,17 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> d
 
 
 def _nowhere(key_type: int, key: str, version: int) -> dict[str, Any]:
-    is_share = key_type == _SHARE and version >= _SHARE_VERSION and key.count(":") == 2
-    is_known = key_type == _TRANSACTION or is_share
-    return {
-        "error_code": ErrorCode.coordinator_not_available if is_known else ErrorCode.invalid_request,
-        "error_message": (
-            "this broker has no transactions and no share groups"
-            if is_known
-            else f"no coordinator keeps {key[:_KEY_LENGTH_MAX]!r} of type {key_type}"
-        ),
-        "node_id": -1,
-        "host": "",
-        "port": -1,
-    }
+    """Clients would ask again for ever for a coordinator that is not available. Of the errors that end a
+    transactional producer, librdkafka knows two, and shows the message with both."""
+    if key_type == _TRANSACTION:
+        code, text = ErrorCode.transactional_id_authorization_failed, NO_TRANSACTIONS
+    elif key_type == _SHARE and version >= _SHARE_VERSION and key.count(":") == 2:
+        code = ErrorCode.coordinator_not_available
+        text = "share groups: not supported by this version of Tidelog; use a consumer group"
+    else:
+        code = ErrorCode.invalid_request
+        text = f"no coordinator keeps {key[:_KEY_LENGTH_MAX]!r} of type {key_type}"
+    return {"error_code": code, "error_message": text, "node_id": -1, "host": "", "port": -1}
 
 
 def handle_list_groups(broker: Broker, request: Request) -> Result:

@@ -1,6 +1,6 @@
-"""DescribeClientQuotas: nobody's use is limited here, and who asks is told so.
+"""DescribeClientQuotas and AlterClientQuotas: nobody's use is limited here, and who asks is told so.
 
-Kafka's `kafka-configs` asks this before it shows a user's credentials.
+Kafka's `kafka-configs` asks for quotas before it shows a user's credentials.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ _ZERO = timedelta(0)
 _IP, _USER, _CLIENT_ID = "ip", "user", "client-id"
 _ENTITY_TYPES = (_IP, _USER, _CLIENT_ID)
 _MATCH_TYPES = ("EXACT", "DEFAULT", "SPECIFIED")
+_NO_QUOTAS = "quotas: not supported by this version of Tidelog; limit clients in front of it"
 _MESSAGE_LENGTH_MAX = 1_000  # messages quote names, and those may be long
 
 
@@ -34,6 +35,27 @@ def handle_describe_client_quotas(broker: Broker, request: Request) -> Result:
         error_message=message[:_MESSAGE_LENGTH_MAX],
         entries=None if problem else (),
     )
+
+
+def handle_alter_client_quotas(broker: Broker, request: Request) -> Result:
+    """*Behaviour*: each entry is refused with the reason; nothing is kept.
+
+    *Versions*: 1 is flexible.
+    """
+    asked = request.decode()
+    entries = tuple(
+        request.make(
+            "EntryData",
+            error_code=ErrorCode.unsupported_version,
+            error_message=_NO_QUOTAS,
+            entity=tuple(
+                request.make("EntityData", entity_type=each.entity_type, entity_name=each.entity_name)
+                for each in entry.entity
+            ),
+        )
+        for entry in asked.entries
+    )
+    return request.respond(throttle_time=_ZERO, entries=entries)
 
 
 def _filter_problem(components: Sequence[Any]) -> tuple[ErrorCode, str] | None:

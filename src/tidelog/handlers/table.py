@@ -55,7 +55,7 @@ from tidelog.handlers.groups import (
 from tidelog.handlers.growth import handle_create_partitions, handle_delete_records
 from tidelog.handlers.offsets import handle_list_offsets, handle_offset_for_leader_epoch
 from tidelog.handlers.produce import handle_produce
-from tidelog.handlers.quotas import handle_describe_client_quotas
+from tidelog.handlers.quotas import handle_alter_client_quotas, handle_describe_client_quotas
 from tidelog.handlers.reassignments import (
     handle_alter_partition_reassignments,
     handle_list_partition_reassignments,
@@ -167,6 +167,7 @@ APIS = (
     Api(46, 0, 0, 0, handle_list_partition_reassignments),
     Api(47, 0, 0, 1, handle_offset_delete),
     Api(48, 0, 1, 1, handle_describe_client_quotas),
+    Api(49, 0, 1, 1, handle_alter_client_quotas),
     Api(50, 0, 0, 0, handle_describe_user_scram_credentials),
     Api(51, 0, 0, 0, handle_alter_user_scram_credentials),
     Api(57, 0, 2, 0, handle_update_features),

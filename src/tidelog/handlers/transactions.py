@@ -13,14 +13,15 @@ _WAIT_MS = 10_000
 
 
 def handle_init_producer_id(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: a new id with epoch 0. A transactional id needs a coordinator, and there is none.
+    """*Behaviour*: a new id with epoch 0. There are no transactions yet: a producer with a transactional id
+    gets an error that ends it, as from FindCoordinator, which has room for the reason.
 
     *Versions*: 3 lets a producer raise its epoch; 6, about two-phase commit, Kafka 4.3 does not serve either.
     """
     asked = request.decode()
     if asked.transactional_id is not None:
         empty = asked.transactional_id == ""
-        error = ErrorCode.invalid_request if empty else ErrorCode.coordinator_not_available
+        error = ErrorCode.invalid_request if empty else ErrorCode.transactional_id_authorization_failed
         return _answer(request, error, -1, -1)
     if (getattr(asked, "producer_id", -1) == -1) != (getattr(asked, "producer_epoch", -1) == -1):
         return _answer(request, ErrorCode.invalid_request, -1, -1)

@@ -59,6 +59,7 @@ SCENARIOS: dict[int, Scenario] = {
     46: partitions.list_partition_reassignments,
     47: group_offsets.offset_delete,
     48: cluster_wide.describe_client_quotas,
+    49: cluster_wide.alter_client_quotas,
     50: cluster_wide.describe_scram,
     51: cluster_wide.alter_scram,
     57: cluster_wide.update_features,

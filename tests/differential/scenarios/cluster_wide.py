@@ -49,6 +49,14 @@ def update_features(case: Case) -> None:
     ask("nothing")
 
 
+def alter_client_quotas(case: Case) -> None:
+    entity = case.make("EntityData", entity_type="user", entity_name="ann")
+    op = case.make("OpData", key="producer_byte_rate", value=1_000.0, remove=False)
+    entry = case.make("EntryData", entity=(entity,), ops=(op,))
+    case.ask("none", entries=(), validate_only=False)
+    case.ask("one, to look at", entries=(entry,), validate_only=True)
+
+
 def describe_client_quotas(case: Case) -> None:
     def ask(scenario: str, *asked: tuple[str, int, str | None], strict: bool = False) -> None:
         rows = tuple(
