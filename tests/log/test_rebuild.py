@@ -86,10 +86,11 @@ def test_a_wrong_length_in_a_sealed_segment_is_not_passed_over(tmp_path: Path, l
     assert split(read_bytes(log, log.bases[1]))[0][0].base_offset == log.bases[1]
 
 
-def test_a_sealed_segment_that_ends_within_a_batch_is_not_passed_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cut", [30, SIZE - 30])
+def test_a_sealed_segment_that_ends_within_a_batch_is_not_passed_over(tmp_path: Path, cut: int) -> None:
     log = filled(tmp_path, segment_bytes=50_000)
     segment, last = log.segments[0], log.bases[1] - 1
-    segment.size -= 30  # as it is found by the next life
+    segment.size -= cut  # as it is found by the next life
     with pytest.raises(Damage):
         log.read(last, log.end_offset, 1 << 20)
 
