@@ -92,6 +92,7 @@ POOLS: dict[str, Pool] = {
 }
 # What it may hold in one API.
 API_POOLS: dict[tuple[int, str], Pool] = {
+    (49, "value"): (0.0, 1.0, -1.0, 1e300),
     (PRODUCE, "name"): (SCRATCH, SMALL, COMPACTED, "absent", *STRANGE),
     (PRODUCE, "topic_id"): (NOBODY, topic_id(SCRATCH), topic_id(SMALL)),
     (FETCH, "topic_id"): (NOBODY, topic_id(ORDERS), topic_id(SMALL)),  # of no id Kafka makes an exception
