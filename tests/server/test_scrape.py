@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 from kio.index import load_request_schema
@@ -18,10 +20,17 @@ from tidelog.base.metrics import RECENT_TURNS
 from tidelog.broker.broker import Broker
 from tidelog.handlers.table import APIS
 from tidelog.server import scrape as scrape_module
+from tidelog.server.disk_space import DiskSpace, Space
 from tidelog.server.scrape import PER_PARTITION, TRAFFIC, expose, request_name
 from tidelog.server.vitals import TURN_MS, Vitals
 
 TOPIC_METRICS = "kafka_server_brokertopicmetrics_"
+
+
+def spacious(spaces: dict[str, Space]) -> DiskSpace:
+    space = DiskSpace([], cast(ThreadPoolExecutor, None), print, print)
+    space.note(spaces)
+    return space
 
 
 @dataclass
@@ -34,6 +43,7 @@ class Watched:
     connection_counts: Mapping[str, int] = field(default_factory=lambda: {"PLAINTEXT": 3})
     buffered_size: int = 40
     unsent_size: int = 50
+    disk_space: DiskSpace = field(default_factory=lambda: spacious({"/data": Space(20, 100)}))
 
 
 @pytest.fixture
@@ -287,3 +297,9 @@ def test_every_name_is_explained_to_operators(harness: Harness) -> None:
     names = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(names) > 40
     assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_the_room_of_each_disk_is_told(harness: Harness) -> None:
+    metrics = scrape(Watched(harness.broker))
+    assert value(metrics, "tidelog_disk_free_bytes", logDirectory="/data") == 20
+    assert value(metrics, "tidelog_disk_size_bytes", logDirectory="/data") == 100

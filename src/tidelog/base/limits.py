@@ -144,6 +144,9 @@ BACKGROUND_THREADS = 4  # removals, checkpoints, copies
 COLD_READ_THREADS = 4  # pages that are not in memory
 RESERVED_FOR_SIZE = 64 * KIB  # what a batch must have for blocks of the disk to be reserved for more of them
 RESERVED_AHEAD_MAX = 4 * MIB  # of one file
+DISK_FREE_SHARE_LOW = 0.10  # of a log directory's disk; below it the operator is warned, once
+DISK_FREE_SHARE_AGAIN = 0.12  # that ends the warning: a disk at the edge is not told over and over
+DISK_SPACE_INTERVAL_MS = 10_000
 COPY_CHUNK_SIZE = 1 * MIB  # of a file that is copied to another directory
 MOVE_REST_SIZE_MAX = (
     64 * KIB

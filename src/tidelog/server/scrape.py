@@ -29,6 +29,7 @@ from tidelog.broker.partitions import Partitions
 from tidelog.handlers.table import APIS
 from tidelog.replication.partition import Partition, Role
 from tidelog.server.client_metrics import client_pieces
+from tidelog.server.disk_space import DiskSpace, Space
 from tidelog.server.group_metrics import group_pieces
 from tidelog.server.process import process_numbers
 from tidelog.server.vitals import Vitals
@@ -47,6 +48,7 @@ class Watched(Protocol):
 
     vitals: Vitals
     broker: Broker
+    disk_space: DiskSpace
 
     @property
     def uptime_ms(self) -> int: ...
@@ -177,9 +179,19 @@ def _shell_lines(watched: Watched) -> Iterator[str]:
         "kafka_network_socketserver_networkprocessoravgidle_percent",
     ):
         yield _one(name, "gauge", "Share of the last minutes that the loop was idle.", vitals.idle_share)
+    yield from _disk_lines(watched.disk_space.spaces)
     connected = "1 while the coordination store can be reached."
     yield _one("tidelog_store_connected", "gauge", connected, vitals.is_store_connected)
     yield from _durations(vitals)
+
+
+def _disk_lines(spaces: Mapping[str, Space]) -> Iterator[str]:
+    free = Family("tidelog_disk_free_bytes", "gauge", "Free bytes on the disk of a log directory.")
+    size = Family("tidelog_disk_size_bytes", "gauge", "Bytes that the disk of a log directory has in all.")
+    for family, place in ((free, 0), (size, 1)):
+        yield family.head()
+        for path, space in spaces.items():
+            yield family.sample(space[place], labels_of(("logDirectory", path)))
 
 
 def _by_listener(family: Family, counts: Mapping[str, int]) -> Iterator[str]:

@@ -40,6 +40,7 @@ from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.server.answers import NOT_SERVED, Answers
 from tidelog.server.buffers import FrameBuffers
+from tidelog.server.disk_space import DiskSpace
 from tidelog.server.effects import Effects
 from tidelog.server.flushing import run_together
 from tidelog.server.jobs import PAUSE_S, Jobs
@@ -130,6 +131,8 @@ class Server:
         self.probe = PageProbe(self._jobs.readers, self.loop.call_soon_threadsafe)
         descriptors = Descriptors(descriptor_share())
         self._locks = DirectoryLocks(self.settings.words("log.dirs"))
+        threads, call_soon = self._jobs.threads, self.loop.call_soon_threadsafe
+        self.disk_space = DiskSpace(self._locks.paths, threads, call_soon, self.report.tell)
         directories = [LogDirectory(DiskDirectory(path, descriptors)) for path in self._locks.paths]
         self._sockets = [bind(listener, self.settings) for listener in self._listeners]
         pages = bind(self._probe_listener, self.settings, "probe.listener") if self._probe_listener else None
@@ -480,6 +483,7 @@ class Server:
             self._next_idle_check_ms = now_ms + IDLE_CHECK_MS
             self._close_idle(now_ms)
             self._jobs.remove_due(now_ms)
+            self.disk_space.tick(now_ms)
             self.frame_buffers.age()
             self.vitals.tick(now_ms)
             self.report.tick()
