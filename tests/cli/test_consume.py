@@ -123,6 +123,17 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(tidelog: Tidelog, topic: 
             process.kill()
 
 
+def test_no_topic_of_groups_comes_of_it(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        here = Tidelog(broker.bootstrap_servers)
+        assert here("produce", "read", stdin=b"x\n").exit_code == 0
+        assert here("consume", "read", "--exit").lines == ["x"]
+        assert here("topic", "describe", "read").exit_code == 0
+        assert here("topic", "trim", "read", "--before", "latest").exit_code == 0
+        listed = json.loads(here("topic", "list", "--format", "json").out)
+        assert [row["topic"] for row in listed] == ["read"]
+
+
 def test_a_broker_that_goes_away_for_good_ends_it_with_its_address(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         tidelog = Tidelog(broker.bootstrap_servers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 
@@ -46,16 +46,7 @@ def open_admin(bootstrap_server: str) -> AdminClient:
     return AdminClient(client_settings(bootstrap_server))
 
 
-def open_consumer(bootstrap_server: str, **settings: Any) -> Consumer:
-    """A consumer to assign partitions to; its group never joins and never commits."""
-    return Consumer(
-        client_settings(bootstrap_server)
-        | {"group.id": "tidelog-cli", "enable.auto.commit": False, "auto.offset.reset": "error"}
-        | settings
-    )
-
-
-def cluster_metadata(client: AdminClient | Consumer, bootstrap_server: str) -> ClusterMetadata:
+def cluster_metadata(client: AdminClient, bootstrap_server: str) -> ClusterMetadata:
     """All topics. (Asking for one by name would create it where auto-creation is on.)"""
     try:
         metadata: ClusterMetadata = client.list_topics(timeout=ANSWER_TIMEOUT_S)
@@ -64,7 +55,7 @@ def cluster_metadata(client: AdminClient | Consumer, bootstrap_server: str) -> C
         raise explain(error, bootstrap_server) from None
 
 
-def topic_metadata(client: AdminClient | Consumer, bootstrap_server: str, topic: str) -> TopicMetadata:
+def topic_metadata(client: AdminClient, bootstrap_server: str, topic: str) -> TopicMetadata:
     """One topic that must exist."""
     found: TopicMetadata | None = cluster_metadata(client, bootstrap_server).topics.get(topic)
     if found is None:

@@ -1,6 +1,7 @@
 """`tidelog consume`: prints the records of a topic, without a consumer group.
 
-The partitions are assigned, not subscribed to: nobody else's reading is disturbed and nothing is committed.
+Leaders are asked for their records: nobody else's reading is disturbed, nothing is committed, and
+no group and no topic of groups comes of it.
 """
 
 from __future__ import annotations
@@ -11,19 +12,18 @@ from enum import StrEnum
 from typing import Annotated, BinaryIO
 
 import typer
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tidelog.cli.addresses import unreachable
-from tidelog.cli.connection import explain, open_consumer, topic_metadata
-from tidelog.cli.failure import BadWord, Failure
+from tidelog.cli.connection import open_admin, topic_metadata
+from tidelog.cli.failure import BadWord
 from tidelog.cli.jsonlines import json_of
 from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, RecordFormat, TopicName
+from tidelog.cli.reading import PlacedRecord, Reading, explain_client, open_cluster
 from tidelog.cli.screen import json_line
-from tidelog.cli.start import Start, parse_start, starting_offsets
+from tidelog.cli.start import parse_start, starting_offsets
+from tidelog.client.errors import ClientError
+from tidelog.protocol.errors import CorruptBatch
 
-POLL_S = 0.2
-POLL_RECORDS_MAX = 1_000
-UNREACHABLE_AFTER_S = 10.0
+LOOK_S = 0.1  # between two looks for more, at the end
 
 
 class Isolation(StrEnum):
@@ -54,18 +54,16 @@ def consume(
     """Print the records of TOPIC."""
     where = parse_start(start)
     printer = Printer(sys.stdout.buffer, format, key_delimiter, count)
-    watch = _Watch(bootstrap_server)
-    consumer = open_consumer(
-        bootstrap_server,
-        **{"isolation.level": isolation.value, "enable.partition.eof": True, "error_cb": watch.on_error},
-    )
-    try:
-        partitions = _assign(consumer, bootstrap_server, topic, partition, where)
-        _print_until_done(consumer, printer, watch, set(partitions) if exit_at_end else None)
-    except KafkaException as error:
-        raise explain(error, bootstrap_server) from None
-    finally:
-        consumer.close()
+    existing = sorted(topic_metadata(open_admin(bootstrap_server), bootstrap_server, topic).partitions)
+    chosen = _choose(topic, existing, partition)
+    with open_cluster(bootstrap_server) as cluster:
+        try:
+            offsets = starting_offsets(cluster, topic, chosen, where)
+            reading = Reading(cluster, topic, offsets, committed_only=isolation is Isolation.COMMITTED)
+            _print_until_done(reading, printer, exit_at_end)
+        except (ClientError, CorruptBatch) as error:
+            printer.flush()
+            raise explain_client(error, bootstrap_server) from None
 
 
 class Printer:
@@ -83,72 +81,40 @@ class Printer:
     def is_done(self) -> bool:
         return self._remaining_count == 0
 
-    def print(self, message: Message) -> None:
-        self._out.write(self._line(message) + b"\n")
+    def print(self, found: PlacedRecord) -> None:
+        self._out.write(self._line(found) + b"\n")
         if self._remaining_count is not None:
             self._remaining_count -= 1
 
     def flush(self) -> None:
         self._out.flush()
 
-    def _line(self, message: Message) -> bytes:
+    def _line(self, found: PlacedRecord) -> bytes:
+        record = found.record
         if self._format is RecordFormat.JSON:
-            return json_line(json_of(message)).encode()
+            return json_line(json_of(found.partition, record)).encode()
         if self._key_delimiter is None:
-            return message.value() or b""
-        return (message.key() or b"") + self._key_delimiter + (message.value() or b"")
+            return record.value or b""
+        return (record.key or b"") + self._key_delimiter + (record.value or b"")
 
 
-class _Watch:
-    """Notices that all brokers are gone for good, while librdkafka goes on trying."""
-
-    def __init__(self, bootstrap_server: str) -> None:
-        self._bootstrap_server = bootstrap_server
-        self._down_since: float | None = None
-
-    def on_error(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._down_since is None:
-            self._down_since = time.monotonic()
-
-    def on_answer(self) -> None:
-        self._down_since = None
-
-    def check(self) -> None:
-        if self._down_since is not None and time.monotonic() - self._down_since > UNREACHABLE_AFTER_S:
-            raise unreachable(self._bootstrap_server, "the connection was lost")
-
-
-def _assign(
-    consumer: Consumer, bootstrap_server: str, topic: str, wanted: list[int] | None, where: Start
-) -> list[int]:
-    existing = sorted(topic_metadata(consumer, bootstrap_server, topic).partitions)
+def _choose(topic: str, existing: list[int], wanted: list[int] | None) -> list[int]:
     for number in wanted or []:
         if number not in existing:
             raise BadWord(f"--partition {number}: topic {topic!r} has partitions 0 to {existing[-1]}")
-    partitions = sorted(set(wanted or existing))
-    offsets = starting_offsets(consumer, topic, partitions, where)
-    consumer.assign([TopicPartition(topic, number, offsets[number]) for number in partitions])
-    return partitions
+    return sorted(set(wanted or existing))
 
 
-def _print_until_done(
-    consumer: Consumer, printer: Printer, watch: _Watch, unfinished: set[int] | None
-) -> None:
-    """`unfinished`: the partitions whose end has not been seen, or None to wait for more at the end."""
-    while unfinished is None or unfinished:
-        messages = consumer.consume(POLL_RECORDS_MAX, POLL_S)
-        for message in messages:
-            error = message.error()
-            if error is None:
-                printer.print(message)
-            elif error.code() == KafkaError._PARTITION_EOF:
-                if unfinished is not None:
-                    unfinished.discard(message.partition() or 0)
-            else:
-                raise Failure(f"partition {message.partition()}: {error.str()}")
+def _print_until_done(reading: Reading, printer: Printer, exit_at_end: bool) -> None:
+    while True:
+        is_new = False
+        for found in reading.records():
+            is_new = True
+            printer.print(found)
             if printer.is_done:
                 return printer.flush()
         printer.flush()
-        if messages:
-            watch.on_answer()
-        watch.check()
+        if exit_at_end:
+            return None
+        if not is_new:
+            time.sleep(LOOK_S)

@@ -16,9 +16,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Message
-
 from tidelog.cli.failure import BadWord
+from tidelog.client.errors import TopicPartition
+from tidelog.protocol.records import Record
 
 Json = Any
 Headers = list[tuple[str, str | bytes | None]]
@@ -59,18 +59,16 @@ def bytes_of(text: Json, where: str) -> bytes | None:
     raise BadWord(f'{where}: must be a string, null or {{"base64": "…"}}, not {json.dumps(text)}')
 
 
-def json_of(message: Message) -> dict[str, Json]:
+def json_of(place: TopicPartition, record: Record) -> dict[str, Json]:
     """A consumed record as the object of one line."""
-    timestamp_type, timestamp = message.timestamp()
-    headers: list[tuple[str, bytes | None]] = list(message.headers() or [])  # type: ignore[arg-type]
     return {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "timestamp": None if timestamp_type == TIMESTAMP_NOT_AVAILABLE else timestamp,
-        "key": text_of(message.key()),
-        "value": text_of(message.value()),
-        "headers": [[name, text_of(value)] for name, value in headers],
+        "topic": place.topic,
+        "partition": place.partition,
+        "offset": record.offset,
+        "timestamp": None if record.timestamp < 0 else record.timestamp,
+        "key": text_of(record.key),
+        "value": text_of(record.value),
+        "headers": [[name, text_of(value)] for name, value in record.headers],
     }
 
 

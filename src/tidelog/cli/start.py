@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from confluent_kafka import Consumer, TopicPartition
-
-from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.failure import BadWord, Failure
+from tidelog.client.cluster import EARLIEST, LATEST, Cluster
+from tidelog.client.errors import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,12 @@ def parse_start(word: str, option: str = "--from") -> Start:
 
 
 def starting_offsets(
-    consumer: Consumer, topic: str, partitions: list[int], start: Start, option: str = "--from"
+    cluster: Cluster, topic: str, partitions: list[int], start: Start, option: str = "--from"
 ) -> dict[int, int]:
     """The offset to begin at, by partition."""
-    ends = {
-        number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=ANSWER_TIMEOUT_S)
-        for number in partitions
-    }
+    ends = limits_of(cluster, topic, partitions)
     if start.kind == "timestamp":
-        return _offsets_at(consumer, topic, ends, start.number)
+        return _offsets_at(cluster, topic, ends, start.number)
     offsets = {}
     for number, (low, high) in ends.items():
         if start.kind == "offset" and not low <= start.number <= high:
@@ -64,13 +60,22 @@ def starting_offsets(
     return offsets
 
 
+def limits_of(cluster: Cluster, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
+    """The first offset and the end of each partition."""
+    places = [TopicPartition(topic, number) for number in partitions]
+    first, end = (cluster.list_offsets(dict.fromkeys(places, which)) for which in (EARLIEST, LATEST))
+    return {place.partition: (first[place].offset, end[place].offset) for place in places}
+
+
 def _offsets_at(
-    consumer: Consumer, topic: str, ends: dict[int, tuple[int, int]], timestamp_ms: int
+    cluster: Cluster, topic: str, ends: dict[int, tuple[int, int]], timestamp_ms: int
 ) -> dict[int, int]:
     """The first record not older than the timestamp; the end where all are older."""
-    asked = [TopicPartition(topic, number, timestamp_ms) for number in ends]
-    found = consumer.offsets_for_times(asked, timeout=ANSWER_TIMEOUT_S)
-    return {part.partition: part.offset if part.offset >= 0 else ends[part.partition][1] for part in found}
+    found = cluster.list_offsets({TopicPartition(topic, number): timestamp_ms for number in ends})
+    return {
+        place.partition: at.offset if at.offset >= 0 else ends[place.partition][1]
+        for place, at in found.items()
+    }
 
 
 def _timestamp_ms(word: str, option: str) -> int:

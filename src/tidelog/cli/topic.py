@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.cimpl import NewTopic
 
 from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.alter import alter
-from tidelog.cli.connection import cluster_metadata, explain, open_admin, open_consumer, topic_metadata
+from tidelog.cli.connection import cluster_metadata, open_admin, topic_metadata
 from tidelog.cli.failure import BadWord, raise_failures
 from tidelog.cli.nodes import await_controller
 from tidelog.cli.options import (
@@ -26,8 +25,11 @@ from tidelog.cli.options import (
     unique,
 )
 from tidelog.cli.outcomes import await_all, await_topics, explain_topic, failed_json
+from tidelog.cli.reading import explain_client, open_cluster
 from tidelog.cli.screen import print_json, print_table
+from tidelog.cli.start import limits_of
 from tidelog.cli.trim import trim
+from tidelog.client.errors import ClientError
 from tidelog.replication.partition import INTERNAL_TOPICS
 
 app = typer.Typer(help="Create, list, describe, alter, trim and delete topics.")
@@ -96,25 +98,23 @@ def describe(
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
     """Show a topic's partitions: leader, replicas, in-sync replicas, first and end offset."""
-    consumer = open_consumer(bootstrap_server)
-    try:
-        partitions = []
-        for number, partition in sorted(topic_metadata(consumer, bootstrap_server, name).partitions.items()):
-            low, high = consumer.get_watermark_offsets(TopicPartition(name, number), timeout=ANSWER_TIMEOUT_S)
-            partitions.append(
-                {
-                    "partition": number,
-                    "leader": partition.leader,
-                    "replicas": list(partition.replicas),
-                    "in_sync_replicas": list(partition.isrs),
-                    "log_start_offset": low,
-                    "high_watermark": high,
-                }
-            )
-    except KafkaException as error:
-        raise explain(error, bootstrap_server) from None
-    finally:
-        consumer.close()
+    found = topic_metadata(open_admin(bootstrap_server), bootstrap_server, name).partitions
+    with open_cluster(bootstrap_server) as cluster:
+        try:
+            limits = limits_of(cluster, name, sorted(found))
+        except ClientError as error:
+            raise explain_client(error, bootstrap_server) from None
+    partitions = [
+        {
+            "partition": number,
+            "leader": partition.leader,
+            "replicas": list(partition.replicas),
+            "in_sync_replicas": list(partition.isrs),
+            "log_start_offset": limits[number][0],
+            "high_watermark": limits[number][1],
+        }
+        for number, partition in sorted(found.items())
+    ]
     if format is TableFormat.JSON:
         print_json({"topic": name, "partitions": partitions})
     else:

@@ -6,10 +6,11 @@ import re
 from typing import Annotated, NamedTuple
 
 import typer
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tidelog.cli.addresses import ANSWER_TIMEOUT_S
-from tidelog.cli.connection import explain, open_admin, open_consumer, topic_metadata
+from tidelog.cli.connection import open_admin, topic_metadata
 from tidelog.cli.failure import BadWord, Failure, raise_failures
 from tidelog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
@@ -19,8 +20,11 @@ from tidelog.cli.options import (
     TopicName,
 )
 from tidelog.cli.outcomes import await_all, explain_topic
+from tidelog.cli.reading import explain_client, open_cluster
 from tidelog.cli.screen import print_json, print_table
 from tidelog.cli.start import Start, parse_start, starting_offsets
+from tidelog.client.cluster import Cluster
+from tidelog.client.errors import ClientError
 
 _OPTION = "--before"
 _ONE_PARTITION = re.compile(r"(\d{1,9}):(.+)")
@@ -51,16 +55,16 @@ def trim(
 ) -> None:
     """Delete the oldest records of a topic: all that come before WHERE."""
     wanted = [_parse(word) for word in before]
-    consumer = open_consumer(bootstrap_server)
-    try:
-        cuts = _cuts(consumer, bootstrap_server, name, wanted)
-    except KafkaException as error:
-        raise explain(error, bootstrap_server) from None
-    finally:
-        consumer.close()
+    admin = open_admin(bootstrap_server)
+    existing = sorted(topic_metadata(admin, bootstrap_server, name).partitions)
+    with open_cluster(bootstrap_server) as cluster:
+        try:
+            cuts = _cuts(cluster, existing, name, wanted)
+        except ClientError as error:
+            raise explain_client(error, bootstrap_server) from None
     failures: list[Failure] = []
     if not dry_run:
-        cuts, failures = _delete(bootstrap_server, name, cuts)
+        cuts, failures = _delete(admin, bootstrap_server, name, cuts)
         if not cuts:
             raise_failures(failures)
     columns = ("partition", "deleted_offsets", "log_start_offset")
@@ -84,9 +88,8 @@ def _parse(word: str) -> tuple[int | None, Start]:
 
 
 def _cuts(
-    consumer: Consumer, bootstrap_server: str, topic: str, wanted: list[tuple[int | None, Start]]
+    cluster: Cluster, existing: list[int], topic: str, wanted: list[tuple[int | None, Start]]
 ) -> list[Cut]:
-    existing = sorted(topic_metadata(consumer, bootstrap_server, topic).partitions)
     offsets: dict[int, int] = {}
     for partition, start in wanted:
         if partition is not None and partition not in existing:
@@ -94,14 +97,15 @@ def _cuts(
         chosen = existing if partition is None else [partition]
         if offsets.keys() & chosen:
             raise BadWord(f"{_OPTION}: partition {min(offsets.keys() & chosen)} is named twice")
-        offsets |= starting_offsets(consumer, topic, chosen, start, _OPTION)
-    starts = starting_offsets(consumer, topic, sorted(offsets), Start("earliest"))
+        offsets |= starting_offsets(cluster, topic, chosen, start, _OPTION)
+    starts = starting_offsets(cluster, topic, sorted(offsets), Start("earliest"))
     return [Cut(number, starts[number], offsets[number]) for number in sorted(offsets)]
 
 
-def _delete(bootstrap_server: str, topic: str, cuts: list[Cut]) -> tuple[list[Cut], list[Failure]]:
+def _delete(
+    admin: AdminClient, bootstrap_server: str, topic: str, cuts: list[Cut]
+) -> tuple[list[Cut], list[Failure]]:
     """The cuts as they were made (the broker says where each partition begins now), and what failed."""
-    admin = open_admin(bootstrap_server)
     asked = [TopicPartition(topic, cut.partition, cut.offset) for cut in cuts]
     futures = admin.delete_records(asked, request_timeout=ANSWER_TIMEOUT_S)
     done, failed = await_all(
