@@ -48,6 +48,10 @@ class Scale:
     cluster_turns: int = 4  # what one start can do differs by a third from what another can
     cluster_bytes: int = 256_000_000
     cluster_requests: int = 3_000
+    waiter_counts: tuple[int, ...] = (100, 1_000, 5_000)
+    record_sizes: tuple[int, ...] = (1_000_000, 4_000_000, 10_000_000)
+    topic_counts: tuple[int, ...] = (1_000, 5_000, 15_000)
+    absent_member_counts: tuple[int, ...] = (500, 1_000, 2_000)
 
 
 FULL = Scale()
@@ -75,6 +79,10 @@ QUICK = Scale(
     cluster_turns=1,
     cluster_bytes=64_000_000,
     cluster_requests=500,
+    waiter_counts=(100, 500, 1_000),
+    record_sizes=(1_000_000, 2_000_000, 4_000_000),
+    topic_counts=(100, 500, 1_000),
+    absent_member_counts=(50, 100, 200),
 )
 
 

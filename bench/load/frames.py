@@ -41,14 +41,18 @@ def produce_many_frame(topic: str, partitions: Sequence[int], batch: Batch, corr
 
 
 def fetch_frame(
-    topic: str, offsets: Sequence[int], partition_bytes_max: int, correlation_id: int = 0
+    topic: str,
+    offsets: Sequence[int],
+    partition_bytes_max: int,
+    correlation_id: int = 0,
+    wait_ms: int = WAIT_MS,
 ) -> bytes:
     """A fetch of partitions 0, 1, … of `topic`, each from its offset, outside of any session."""
     partitions = b"".join(
         struct.pack(">iiqiqib", index, -1, offset, -1, -1, partition_bytes_max, 0)
         for index, offset in enumerate(offsets)
     )
-    body = struct.pack(">iiiibii", -1, WAIT_MS, 1, FETCH_BYTES_MAX, 0, 0, -1)
+    body = struct.pack(">iiiibii", -1, wait_ms, 1, FETCH_BYTES_MAX, 0, 0, -1)
     body += b"\x02" + compact_string(topic) + uvarint(len(offsets) + 1) + partitions + b"\x00"
     return whole_frame(1, FETCH_VERSION, correlation_id, body + b"\x01\x01\x00")
 
