@@ -10,6 +10,7 @@ from tests.log.making import make_batch
 from tests.sim.node import BrokerOnDisk
 from tidelog.broker.broker import StoreFailed
 from tidelog.broker.interval import Interval
+from tidelog.cluster.image import LOST_STAMP
 from tidelog.cluster.store import Outcome, Refused, StoreReply, StoreRequest, Unknown
 from tidelog.protocol.errors import ErrorCode
 
@@ -164,9 +165,12 @@ def test_a_disk_error_takes_a_directory_offline() -> None:
     node.create_topic()
     (directory,) = node.directories
     node.broker.fail_directory(directory, OSError(errno.EIO, "Input/output error"))
-    assert directory.failure is not None and node.broker.has_failed
+    assert directory.failure is not None and not node.broker.has_failed  # the store does not know yet
     number = node.produce()
     assert node.take_answers()[number].error_code == ErrorCode.kafka_storage_error
+    node.settle_store()
+    assert node.broker.has_failed
+    assert node.broker.image.topics["t"].partitions[0].members == {1: LOST_STAMP}
 
 
 def test_no_id_begins_with_a_dash() -> None:

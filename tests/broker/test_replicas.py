@@ -18,7 +18,7 @@ from tidelog.protocol.batch import stamp
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch import FetchPartition
 from tidelog.protocol.fetch_client import ReceivedPartition
-from tidelog.replication.fetcher import Received
+from tidelog.replication.fetcher import Fetcher, Received
 from tidelog.replication.follower import Cut
 from tidelog.replication.leader import AWAIT_MS_MAX
 from tidelog.replication.partition import Partition
@@ -32,6 +32,7 @@ def test_a_cut_that_waited_is_not_carried_out_again_on_what_came_since(tmp_path:
     partition.append_own(make_batch(10), harness.broker.now_ms)
     partition.append_own(make_batch(10), harness.broker.now_ms)
     partition.become_follower(PartitionFacts(2, 1, [2], [2, 1], 9))
+    partition.high_watermark = 0
     fetcher = replicas._fetcher(2)
     fetcher.add(partition)
     partition.log.recovery_point = partition.log.end_offset  # so that cuts wait for a checkpoint
@@ -68,6 +69,9 @@ def test_a_failed_disk_is_given_up_again_until_the_store_has_it(tmp_path: Path) 
         harness.advance(100)
         assert not given_up(harness), "one at a time"
         broker.on_store_event(StoreReply(asked.ticket, outcome))
+        harness.settle()
+        (reading,) = harness.held_requests  # what became of it
+        broker.on_store_event(StoreReply(reading.ticket, Unknown("lost")))
     harness.advance(100)
     assert given_up(harness)
 
@@ -297,3 +301,19 @@ def test_a_disk_that_fails_under_a_cut_takes_its_partition_offline(tmp_path: Pat
     harness.broker.on_flushed(held[0], OSError(5, "Input/output error"))
     assert partition.error_code == ErrorCode.kafka_storage_error
     assert not harness.broker.replicas.cuts.is_pending(partition)
+
+
+def test_an_answer_that_was_asked_for_before_a_cut_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = Harness(tmp_path)
+    partition = following(harness)
+    partition.append_own(make_batch(10), harness.broker.now_ms)
+    harness.holds_flushes = True
+    plan_cut(harness, partition, 60)
+    assert partition.is_cutting
+    late = Received(partition, ReceivedPartition(0, 0, 100, 100), memoryview(make_batch(1)))
+    monkeypatch.setattr(Fetcher, "on_answer", lambda fetcher, frame, now_ms: [late])
+    harness.broker.replicas.on_frame(2, memoryview(b""))
+    harness.release_flushes()
+    assert (partition.is_cutting, partition.log.end_offset) == (False, 60)

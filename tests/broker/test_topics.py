@@ -138,7 +138,7 @@ def test_a_folder_of_no_topic_is_set_aside_and_kept_in_a_cluster_and_stays_where
     assert failures == []
     names[1] += f".{bytes(16).hex()}-stray"
     assert folders(written) == names
-    assert written.broker.partitions.take_strays() == []  # which would be removed
+    assert written.broker.partitions.homes.take_strays() == []  # which would be removed
 
 
 def test_a_folder_that_lost_its_topic_s_id_goes_by_its_name(written: Harness) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tests.cluster.tree import ID, started
+from tests.cluster.tree import ID, register, started
 from tidelog.cluster.controller import (
     PRODUCER_ID_BLOCK_SIZE,
+    decide_fence,
     decide_first_start,
     decide_producer_ids,
     decide_registration,
@@ -12,7 +13,7 @@ from tidelog.cluster.controller import (
     encode_id,
 )
 from tidelog.cluster.controller import decide_topic as decide
-from tidelog.cluster.image import BrokerFacts
+from tidelog.cluster.image import BrokerEpoch, BrokerFacts
 from tidelog.cluster.store import Create, Delete, Write
 
 BROKER = BrokerFacts(1, "host", 9092, "", 0)
@@ -27,26 +28,34 @@ def test_the_first_start_makes_the_cluster_once() -> None:
 def test_each_registration_raises_the_broker_epoch() -> None:
     tree = started()
     assert tree.image.broker_epochs[1].epoch == tree.image.brokers[1].epoch == 1
-    tree.apply(decide_registration(tree.image, BROKER, True))
+    register(tree, BROKER)
     assert tree.image.broker_epochs[1].epoch == tree.image.brokers[1].epoch == 2
+
+
+def test_a_start_raises_the_epoch_and_hides_the_last_process_before_it_registers() -> None:
+    tree = started()
+    write, delete = decide_fence(tree.image, 1)
+    assert isinstance(write, Write) and write.version == 1 and isinstance(delete, Delete)
+    tree.apply([write, delete])
+    assert tree.image.broker_epochs[1] == BrokerEpoch(2, 1, "", False, 1, ("d",))
+    assert 1 not in tree.image.brokers
 
 
 def test_a_registration_is_ephemeral_and_guards_the_epoch() -> None:
     tree = started()
-    write, delete, create = decide_registration(tree.image, BROKER, True)
-    assert isinstance(write, Write) and write.version == 0
+    write, delete, create = decide_registration(tree.image, BROKER, True, ["d"])
+    assert isinstance(write, Write) and write.version == 1
     assert isinstance(delete, Delete) and isinstance(create, Create) and create.is_ephemeral
-    other = decide_registration(tree.image, BrokerFacts(2, "other", 1, "", 0), True)
-    assert [type(operation) for operation in other] == [Create, Create]
+    assert [type(operation) for operation in decide_fence(tree.image, 2)] == [Create]
 
 
 def test_after_a_crash_nothing_of_before_is_trusted() -> None:
     tree = started()
     tree.apply(decide(tree.image, "a", ID, {}, [[1]]))
     facts = tree.image.topics["a"].partitions[0]
-    tree.apply(decide_registration(tree.image, BROKER, is_trusted=True))
+    register(tree, BROKER)
     assert tree.image.is_trusted(facts, 1) and tree.image.broker_epochs[1].trusted_since == 1
-    tree.apply(decide_registration(tree.image, BROKER, is_trusted=False))
+    register(tree, BROKER, is_trusted=False)
     assert not tree.image.is_trusted(facts, 1) and tree.image.broker_epochs[1].trusted_since == 3
 
 

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.base.config import BrokerSettings, TopicSettings
-from tidelog.cluster.elections import decide_preferred, elect, give_up, is_fit, leave
-from tidelog.cluster.image import NOBODY, BrokerEpoch, BrokerFacts, Image, PartitionFacts
+from tidelog.cluster.elections import answer, decide_preferred, elect, give_up, is_fit, leave, recovered_alone
+from tidelog.cluster.image import (
+    FLUSHED,
+    LOST_STAMP,
+    NOBODY,
+    NOWHERE,
+    TORN_STAMP,
+    Answer,
+    BrokerEpoch,
+    BrokerFacts,
+    Image,
+    PartitionFacts,
+)
 
 NODES = st.lists(st.integers(1, 5), unique=True)
 
@@ -21,6 +34,7 @@ SAFE = settings_of(min_insync_replicas="2")
 
 def image_with(alive: list[int], distrusted: tuple[int, ...] = ()) -> Image:
     image = Image()
+    image.feature_levels = {"tidelog.version": 2}
     for node_id in range(1, 6):
         image.broker_epochs[node_id] = BrokerEpoch(7, 7 if node_id in distrusted else 1)
     for node_id in alive:
@@ -58,11 +72,24 @@ def test_others_lead_only_if_that_is_allowed() -> None:
     nobody = elect(image, facts, SAFE)
     assert nobody is not None and nobody.leader == NOBODY
     assert (nobody.in_sync_replicas, nobody.leader_epoch) == ([1, 2], 10)
-    for elected in (
-        elect(image, facts, settings_of(unclean_leader_election_enable="true")),
-        elect(image, facts, SAFE, is_unclean=True),
-    ):
+    assert nobody.answers == {} and elect(image, nobody, SAFE) is None
+    unclean = settings_of(unclean_leader_election_enable="true")
+    for settings, asked in ((unclean, nobody), (SAFE, replace(nobody, is_unclean=True))):
+        assert elect(image, asked, settings) is None  # until all have answered that are there
+        answered = answer(image, asked, settings, 3, Answer(7, 4, 10))
+        assert answered is not None
+        elected = elect(image, answered, settings)
         assert elected is not None and elected.leader == 3 and elected.members == {3: 7}
+        assert elected.answers == {} and not elected.is_unclean
+
+
+def test_before_all_brokers_know_answers_an_unclean_election_takes_the_first_that_is_there() -> None:
+    image = image_with([3])
+    image.feature_levels = {"tidelog.version": 1}
+    nobody = facts_of([1, 2], leader=NOBODY)
+    elected = elect(image, nobody, settings_of(unclean_leader_election_enable="true"))
+    assert elected is not None and elected.leader == 3
+    assert answer(image, nobody, SAFE, 3, Answer(7, 4, 10)) is None
 
 
 def test_a_partition_that_nobody_can_lead_is_left_as_it_is() -> None:
@@ -76,21 +103,97 @@ def test_who_was_stopped_uncleanly_does_not_lead_though_it_is_the_last() -> None
     assert not is_fit(image, facts_of([1]))
 
 
-def test_who_was_stopped_uncleanly_is_not_eligible_either() -> None:
+def test_a_member_that_does_not_count_stays_listed_while_too_few_do() -> None:
     elected = elect(image_with([2, 3], distrusted=(3,)), facts_of([1, 3], [2]), SAFE)
-    assert elected is not None and elected.leader == 2 and elected.eligible == [1]
+    assert elected is not None and elected.leader == 2 and elected.eligible == [1, 3]
+    assert elected.members == {1: 5, 2: 7, 3: 5}
 
 
-def test_where_only_flushed_bytes_count_nobody_is_distrusted_but_the_epoch_is_new() -> None:
-    image = image_with([1, 2], distrusted=(1, 2, 3))
-    elected = elect(image, facts_of([1, 2, 3]), settings_of(min_insync_replicas="2", flush_messages="1"))
+def test_where_all_that_is_committed_is_flushed_a_power_cut_is_excused_and_nothing_else() -> None:
+    image = image_with([1, 2, 3], distrusted=(1, 2, 3))
+    facts = replace(facts_of([1, 2, 3]), flush=FLUSHED)
+    elected = elect(image, facts, SAFE)
     assert elected is not None and (elected.leader, elected.leader_epoch) == (1, 10)
     assert elected.members[1] == 7
+    for stamp in (TORN_STAMP, LOST_STAMP):
+        elected = elect(image, replace(facts, members={1: stamp, 2: 5, 3: 5}), SAFE)
+        assert elected is not None and elected.leader == 2 and 1 not in elected.in_sync_replicas
 
 
-def test_the_only_replica_leads_on() -> None:
-    elected = elect(image_with([1], distrusted=(1,)), facts_of([1], replicas=1), SAFE)
-    assert elected is not None and (elected.leader, elected.leader_epoch) == (1, 10)
+def test_the_setting_alone_excuses_nothing() -> None:
+    flushed = settings_of(min_insync_replicas="2", flush_messages="1")
+    elected = elect(image_with([1, 2], distrusted=(1, 2)), facts_of([1, 2]), flushed)
+    assert elected is not None and elected.leader == NOBODY
+
+
+# Recovery: no member counts.
+
+
+def recovering(ends: dict[int, tuple[int, int]], stamps: dict[int, int], flush: int = 0) -> PartitionFacts:
+    """Three members, none of which counts, and where the logs of some end."""
+    facts = replace(facts_of([1, 2], [3], NOBODY), members={1: 5, 2: 5, 3: 5} | stamps, flush=flush)
+    return replace(facts, answers={node_id: Answer(7, *end) for node_id, end in ends.items()})
+
+
+def test_the_longest_log_leads_once_all_members_have_answered() -> None:
+    image = image_with([1, 2, 3], distrusted=(1, 2, 3))
+    assert elect(image, recovering({1: (4, 10), 2: (4, 12)}, {}), SAFE) is None
+    elected = elect(image, recovering({1: (4, 10), 2: (4, 12), 3: (3, 90)}, {}), SAFE)
+    assert elected is not None and (elected.leader, elected.in_sync_replicas) == (2, [2])
+    assert (elected.eligible, elected.answers) == ([1, 3], {})  # nobody is forgotten
+
+
+def test_a_member_that_counts_is_waited_for() -> None:
+    image = image_with([1, 2], distrusted=(1, 2))
+    facts = recovering({1: (4, 10), 2: (4, 12)}, {})
+    assert elect(image, facts, SAFE) is None
+    assert answer(image, facts, SAFE, 1, Answer(7, 4, 11)) is None  # and nobody is asked
+
+
+def test_an_answer_of_an_earlier_registration_is_void() -> None:
+    image = image_with([1, 2, 3], distrusted=(1, 2, 3))
+    facts = recovering({1: (4, 10), 2: (4, 12), 3: (4, 11)}, {})
+    facts.answers[2] = Answer(6, 4, 12)
+    assert elect(image, facts, SAFE) is None
+
+
+def test_logs_that_may_have_lost_anything_do_not_lead_by_themselves() -> None:
+    image = image_with([1, 2, 3], distrusted=(1, 2, 3))
+    ends = {1: (4, 10), 2: (4, 12), 3: (4, 11)}
+    assert elect(image, recovering(ends, dict.fromkeys((1, 2, 3), LOST_STAMP)), SAFE) is None
+    elected = elect(image, recovering(ends, {1: TORN_STAMP, 2: LOST_STAMP, 3: LOST_STAMP}), SAFE)
+    assert elected is not None and elected.leader == 2
+
+
+def test_where_all_is_flushed_as_many_as_the_minimum_suffice() -> None:
+    image = image_with([1, 2], distrusted=(1, 2, 3))
+    torn = dict.fromkeys((1, 2, 3), TORN_STAMP)
+    assert elect(image, recovering({1: (4, 10)}, torn, FLUSHED), SAFE) is None
+    elected = elect(image, recovering({1: (4, 10), 2: (4, 12)}, torn, FLUSHED), SAFE)
+    assert elected is not None and elected.leader == 2
+
+
+def test_a_log_that_cannot_be_opened_has_not_answered_but_holds_up_no_unclean_election() -> None:
+    image = image_with([1, 2, 3], distrusted=(1, 2, 3))
+    facts = recovering({1: (4, 10), 2: (4, 12), 3: (-1, NOWHERE)}, {})
+    assert elect(image, facts, SAFE) is None
+    elected = elect(image, facts, settings_of(unclean_recovery_strategy="Aggressive"))
+    assert elected is not None and elected.leader == 2
+
+
+def test_a_partition_may_be_set_to_stay_offline() -> None:
+    image, stays = image_with([1, 2, 3], distrusted=(1, 2, 3)), settings_of(unclean_recovery_strategy="None")
+    facts = recovering({1: (4, 10), 2: (4, 12), 3: (4, 11)}, {})
+    assert elect(image, facts, stays) is None
+    assert answer(image, facts, stays, 1, Answer(7, 4, 11)) is None
+
+
+def test_the_only_member_leads_on_under_a_new_epoch_unless_it_may_have_lost_anything() -> None:
+    for stamp, leads in ((5, True), (TORN_STAMP, True), (LOST_STAMP, False)):
+        led = recovered_alone(replace(facts_of([1]), members={1: stamp}), 1, 7)
+        assert (led is not None) == leads
+        assert led is None or (led.leader, led.leader_epoch, led.members) == (1, 10, {1: 7})
+    assert recovered_alone(facts_of([1], [2]), 1, 7) is None
 
 
 def test_leadership_goes_back_to_the_first_replica_only_if_that_is_in_sync_trusted_and_there() -> None:
@@ -119,7 +222,10 @@ def test_whoever_leads_was_a_trusted_member_and_nobody_comes_from_nowhere(
         elected.leader in eligible and elected.in_sync_replicas == [elected.leader]
     )
     assert elected.in_sync_replicas[0] == elected.leader
-    assert {*elected.in_sync_replicas, *elected.eligible} <= {*isr, *eligible} - {*distrusted}
+    assert {*elected.in_sync_replicas, *elected.eligible} <= {*isr, *eligible}
+    assert not {*elected.in_sync_replicas} & {*distrusted}
+    listed = {*isr, *eligible} if len(elected.in_sync_replicas) < min_insync else set()
+    assert {*elected.eligible} >= listed - {*elected.in_sync_replicas}
     assert set(elected.members) == {*elected.in_sync_replicas, *elected.eligible}
     assert not elected.eligible or len(elected.in_sync_replicas) < min_insync
 
@@ -131,27 +237,38 @@ def test_nobody_is_in_sync_and_eligible_at_once(isr: list[int], stay: list[int],
     assert bool(eligible) == (len(stay) < min_insync and bool({*isr} - {*stay}))
 
 
-def test_a_failed_disk_leaves_the_isr_and_whoever_is_left_in_it_can_lead() -> None:
-    left = give_up(facts_of([1, 2, 3]), 1)
+def test_who_leads_with_a_failed_disk_leads_no_more_and_stays_listed() -> None:
+    left = give_up(facts_of([1, 2, 3]), 1, LOST_STAMP)
     assert left is not None
     assert (left.leader, left.leader_epoch, left.version) == (NOBODY, 10, 4)
-    assert (left.in_sync_replicas, left.members) == ([2, 3], {2: 5, 3: 5})
+    assert (left.in_sync_replicas, left.members) == ([1, 2, 3], {1: LOST_STAMP, 2: 5, 3: 5})
     elected = elect(image_with([1, 2, 3]), left, SAFE)
     assert elected is not None and (elected.leader, elected.in_sync_replicas) == (2, [2, 3])
 
 
 def test_a_follower_with_a_failed_disk_leaves_its_leader_as_it_is() -> None:
-    left = give_up(facts_of([1, 2, 3]), 3)
+    left = give_up(facts_of([1, 2, 3]), 3, LOST_STAMP)
     assert left is not None
-    assert (left.leader, left.leader_epoch, left.in_sync_replicas) == (1, 9, [1, 2])
+    assert (left.leader, left.leader_epoch, left.members[3]) == (1, 9, LOST_STAMP)
+    assert give_up(left, 3, LOST_STAMP) is None
 
 
-def test_a_failed_disk_with_what_nobody_else_has_is_waited_for() -> None:
-    assert give_up(facts_of([1]), 1) is None
-    assert give_up(facts_of([1], [1]), 1) is None
-    left = give_up(facts_of([1], [2]), 1)
-    assert left is not None and (left.in_sync_replicas, left.eligible) == ([], [2])
+def test_the_last_member_with_a_failed_disk_leaves_a_partition_that_an_unclean_election_can_help() -> None:
+    image, unclean = image_with([1, 2]), settings_of(unclean_leader_election_enable="true")
+    left = give_up(facts_of([1]), 1, LOST_STAMP)
+    assert left is not None and left.leader == NOBODY and elect(image, left, SAFE) is None
+    for node_id, end in ((1, (-1, NOWHERE)), (2, (3, 40))):
+        left = answer(image, left, unclean, node_id, Answer(7, *end))
+        assert left is not None
+    elected = elect(image, left, unclean)
+    assert elected is not None and elected.leader == 2  # whose disk is well
 
 
 def test_a_failed_disk_that_counts_for_nothing_changes_nothing() -> None:
-    assert give_up(facts_of([1, 2]), 3) is None
+    assert give_up(facts_of([1, 2]), 3, LOST_STAMP) is None
+
+
+def test_an_answer_goes_with_the_disk_it_was_of() -> None:
+    facts = recovering({1: (4, 10), 2: (4, 12)}, {})
+    left = give_up(facts, 2, LOST_STAMP)
+    assert left is not None and [*left.answers] == [1]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from tests.cluster.tree import ID, started
+from tests.cluster.tree import ID, register, started
 from tidelog.broker.following import notice_of
-from tidelog.cluster.controller import decide_deletion, decide_producer_ids, decide_registration, decide_topic
+from tidelog.cluster.controller import decide_deletion, decide_producer_ids, decide_topic
 from tidelog.cluster.image import BrokerFacts, Image, PartitionFacts, encode_fields
 from tidelog.cluster.store import Check, Delete, Node, Write
 
@@ -33,7 +33,7 @@ def test_an_image_followed_is_the_image_read_whole() -> None:
     tree.apply(decide_topic(tree.image, "b", bytes(16), {}, [[1]]))
     assert facts(tree.image) == facts(tree.loaded())
     tree.apply(decide_producer_ids(tree.image))
-    tree.apply(decide_registration(tree.image, BrokerFacts(1, "host", 9093, "", 0), False))
+    register(tree, BrokerFacts(1, "host", 9093, "", 0), is_trusted=False)
     tree.apply(decide_deletion(tree.image.topics["a"]))
     assert facts(tree.image) == facts(tree.loaded())
     assert list(tree.image.topics) == ["b"] and "/names/a" not in tree.nodes
@@ -62,7 +62,7 @@ def test_a_broker_is_reached_by_the_listeners_it_has() -> None:
     tree = started()
     listeners = {"INTERNAL": ("10.0.0.1", 9092), "EXTERNAL": ("tide.example", 443)}
     facts = BrokerFacts(2, "10.0.0.1", 9092, "", 0, listeners=listeners)
-    tree.apply(decide_registration(tree.image, facts, False))
+    register(tree, facts)
     for image in (tree.image, tree.loaded()):
         assert image.brokers[2].listeners == listeners
         assert image.addresses("EXTERNAL") == {2: ("tide.example", 443)}

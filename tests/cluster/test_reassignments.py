@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.cluster.test_elections import NODES, SAFE, image_with, settings_of
 from tidelog.base.config import TopicSettings
-from tidelog.cluster.elections import elect
-from tidelog.cluster.image import NOBODY, Image, PartitionFacts, TopicFacts
+from tidelog.cluster.image import NOBODY, Answer, Image, PartitionFacts, TopicFacts
 from tidelog.cluster.reassignments import (
     Refusal,
     decide_cancellation,
@@ -146,18 +147,10 @@ def test_the_number_of_replicas_is_kept_if_that_is_asked_for() -> None:
     assert refused is not None and refused.error is ErrorCode.invalid_replication_factor
 
 
-def test_the_only_replica_leads_on_while_others_are_being_added() -> None:
-    image = image_with([1, 2], distrusted=(1,))
-    alone = elect(image, facts_of([2, 1], [1], 1, (2,), (1,)), SAFE)
-    assert alone is not None and (alone.leader, alone.adding, alone.removing) == (1, [2], [1])
-    joined = elect(image, facts_of([2, 1], [1, 2], 1, (2,), (1,)), SAFE)
-    assert joined is not None and joined.leader == 2
-
-
-def test_an_unclean_election_prefers_who_was_there_before() -> None:
-    image = image_with([3, 4])
-    elected = elect(image, facts_of([4, 1, 2, 3], [1, 2], 1, (4,), (3,)), SAFE, is_unclean=True)
-    assert elected is not None and elected.leader == 3
+def test_answers_are_of_the_epoch_that_replicas_move_in() -> None:
+    facts = replace(facts_of([1, 2, 3], [1, 2, 3], NOBODY), answers={1: Answer(7, 4, 10)})
+    moved = decide_move(image_with(ALL), facts, [1, 2, 4], SAFE)
+    assert isinstance(moved, PartitionFacts) and moved.answers == {}
 
 
 def test_the_controller_elects_and_completes_in_one_look() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.cluster.controller import decide_first_start, decide_registration
+from tidelog.cluster.controller import decide_fence, decide_first_start, decide_registration
 from tidelog.cluster.image import BrokerFacts, Image
 from tidelog.cluster.store import Create, Delete, Node, Operation, Write
 
@@ -38,5 +38,12 @@ class Tree:
 def started() -> Tree:
     tree = Tree()
     tree.apply(decide_first_start(tree.image, ID))
-    tree.apply(decide_registration(tree.image, BrokerFacts(1, "host", 9092, "rack", 0), True))
+    register(tree, BrokerFacts(1, "host", 9092, "rack", 0))
     return tree
+
+
+def register(tree: Tree, broker: BrokerFacts, is_trusted: bool = True) -> None:
+    """As a process that has just begun does."""
+    tree.apply(decide_fence(tree.image, broker.node_id))
+    broker.epoch = tree.image.broker_epochs[broker.node_id].epoch
+    tree.apply(decide_registration(tree.image, broker, is_trusted, ["d"]))

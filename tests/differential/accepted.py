@@ -112,6 +112,13 @@ class Accepted:
 
 ACCEPTED: tuple[Accepted, ...] = (
     Accepted(
+        r"CreateTopics|DescribeConfigs",
+        r".*configs\[\]",
+        "How a partition recovers that no member is known to have whole is a setting of KIP-966 that Kafka "
+        "does not have yet.",
+        lambda difference: setting_of(difference) == "unclean.recovery.strategy",
+    ),
+    Accepted(
         r".*",
         r"(.*\.)?error_code",
         "Kafka failed by an exception of its own; Tidelog names what is wrong with the request.",

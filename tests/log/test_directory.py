@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tidelog.base.files import DiskDirectory
 from tidelog.log.directory import ForeignDirectory, LogDirectory, deleted_folder_name, parse_properties
+from tidelog.log.trust import Kept, Life
+
+BOOT, LIFE = "boot-1", Life(7, True)
 
 
 def opened(folder: Path, cluster_id: str = "cluster", node_id: int = 1) -> LogDirectory:
     directory = LogDirectory(DiskDirectory(str(folder)))
-    directory.peek_clean()
+    directory.peek(BOOT, LIFE)
     directory.open(cluster_id, node_id, "directory")
+    directory.write_note(BOOT, 7, [])
     return directory
+
+
+def peeked(folder: Path, boot: str = BOOT, life: Life = LIFE) -> Kept:
+    directory = LogDirectory(DiskDirectory(str(folder)))
+    directory.peek(boot, life)
+    return directory.kept
 
 
 def test_a_new_directory_is_clean_and_is_signed(tmp_path: Path) -> None:
@@ -69,7 +80,7 @@ def test_deleted_partitions_and_unfinished_copies_are_removed_and_strays_are_lef
         (tmp_path / name).mkdir()
         (tmp_path / name / "x").touch()
     opened(tmp_path)
-    left = {path.name for path in tmp_path.iterdir()} - {"meta.properties"}
+    left = {path.name for path in tmp_path.iterdir()} - {"meta.properties", ".tidelog-running"}
     assert left == {"t-0.abc-stray", "t-0"}
 
 
@@ -87,19 +98,59 @@ def test_the_name_of_a_deleted_folder_fits_the_file_system() -> None:
 
 
 def test_a_kill_loses_nothing_while_the_machine_runs_on(tmp_path: Path) -> None:
-    LogDirectory(DiskDirectory(str(tmp_path))).mark_running("boot-1", 7)
-    again = LogDirectory(DiskDirectory(str(tmp_path)))
-    again.peek_clean()
-    assert again.has_kept_all("boot-1", 7)
-    assert not again.has_kept_all("boot-2", 7)  # the machine was started since
-    assert not again.has_kept_all("boot-1", 8)  # another one has run under this id since
-    assert not again.has_kept_all("", 7)
+    opened(tmp_path)
+    assert peeked(tmp_path) is Kept.WHOLE
+    assert peeked(tmp_path, boot="boot-2") is Kept.UNFLUSHED  # the machine was started since
+    assert peeked(tmp_path, boot="") is Kept.UNFLUSHED
 
 
-def test_after_a_failed_write_nothing_is_sure(tmp_path: Path) -> None:
-    directory = LogDirectory(DiskDirectory(str(tmp_path)))
-    directory.mark_running("boot-1", 7)
-    directory.fail("Input/output error")
-    again = LogDirectory(DiskDirectory(str(tmp_path)))
-    again.peek_clean()
-    assert not again.has_kept_all("boot-1", 7)
+def test_a_directory_that_missed_a_life_of_its_broker_may_have_lost_anything(tmp_path: Path) -> None:
+    opened(tmp_path)
+    assert peeked(tmp_path, life=Life(8, True)) is Kept.LOST
+    opened(tmp_path).mark_clean(7)
+    assert peeked(tmp_path, life=Life(7, True)) is Kept.WHOLE
+    assert peeked(tmp_path, life=Life(8, True)) is Kept.LOST
+
+
+def test_the_note_of_a_version_before_vouches_by_boot_and_epoch_alone(tmp_path: Path) -> None:
+    opened(tmp_path)
+    (tmp_path / ".tidelog-running").write_text('{"boot":"boot-1","brokerEpoch":7}')
+    assert peeked(tmp_path, life=Life(7, False)) is Kept.WHOLE
+    assert peeked(tmp_path, life=Life(8, False)) is Kept.UNFLUSHED
+    (tmp_path / ".tidelog-running").unlink()
+    assert peeked(tmp_path, life=Life(7, False)) is Kept.UNFLUSHED
+    assert peeked(tmp_path, life=Life(7, True)) is Kept.LOST  # this version's note would be there
+
+
+def test_a_file_system_that_was_mounted_again_may_have_lost_what_was_not_flushed(tmp_path: Path) -> None:
+    opened(tmp_path)
+    note = json.loads((tmp_path / ".tidelog-running").read_text())
+    note["mount"][2] = "-1"
+    (tmp_path / ".tidelog-running").write_text(json.dumps(note))
+    assert peeked(tmp_path) is Kept.UNFLUSHED
+    note["mount"][1] = "another namespace"  # whose mounts have numbers of their own
+    (tmp_path / ".tidelog-running").write_text(json.dumps(note))
+    assert peeked(tmp_path) is Kept.WHOLE
+
+
+def test_what_the_store_does_not_know_yet_is_not_forgotten_by_the_next_start(tmp_path: Path) -> None:
+    opened(tmp_path)
+    for doubt in (Kept.UNFLUSHED, Kept.LOST):
+        directory = LogDirectory(DiskDirectory(str(tmp_path)))
+        directory.kept = doubt
+        directory.write_note(BOOT, 8, [])
+        assert peeked(tmp_path) is doubt
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"boot":1,"brokerEpoch":7}'])
+def test_a_note_that_cannot_be_read_vouches_for_nothing(tmp_path: Path, content: bytes) -> None:
+    opened(tmp_path)
+    (tmp_path / ".tidelog-running").write_bytes(content)
+    assert peeked(tmp_path) is Kept.LOST
+
+
+def test_after_an_i_o_error_nothing_is_sure_and_a_full_disk_has_lost_nothing(tmp_path: Path) -> None:
+    opened(tmp_path).fail("No space left on device", is_lost=False)
+    assert peeked(tmp_path) is Kept.WHOLE
+    opened(tmp_path).fail("Input/output error", is_lost=True)
+    assert peeked(tmp_path) is Kept.LOST

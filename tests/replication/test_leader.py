@@ -30,11 +30,11 @@ class Led:
         self.leadership.on_fetch(node_id, epoch, offset, self.end_offset, self.now_ms)
 
     def committed(self) -> int:
-        return self.leadership.committed(self.end_offset, self.min_insync, is_waived=False)
+        return self.leadership.committed(self.end_offset, self.min_insync)
 
     def propose(self) -> PartitionFacts | None:
         return self.leadership.propose(
-            self.now_ms, LAG_MS, self.min_insync, self.end_offset, self.high_watermark, is_waived=False
+            self.now_ms, LAG_MS, self.min_insync, self.end_offset, self.high_watermark, wants_flushed=False
         )
 
     def confirm(self, facts: PartitionFacts) -> None:

@@ -7,9 +7,9 @@ from kio.schema.errors import ErrorCode
 
 from tests.wire.harness import Harness
 from tests.wire.test_handlers_reassignments import move, pair
-from tidelog.cluster.controller import decide_registration
+from tidelog.cluster.controller import decide_fence, decide_registration
 from tidelog.cluster.image import BrokerFacts
-from tidelog.cluster.store import Multi, Refused, Unknown
+from tidelog.cluster.store import Multi, Operation, Refused, Unknown
 
 UNREGISTER = 64
 __all__ = ["pair"]
@@ -35,14 +35,18 @@ def test_a_broker_that_is_there_is_not_unregistered(pair: Harness) -> None:
     assert unregister(pair, 1) is ErrorCode.invalid_request
 
 
+def write(pair: Harness, operations: list[Operation]) -> None:
+    pair.store.perform(Multi(tuple(operations)))
+    pair.broker.image.apply(operations)
+
+
 def test_who_registers_again_belongs_to_the_cluster_again_under_the_next_epoch(
     pair: Harness,
 ) -> None:
     assert unregister(pair, 2) is ErrorCode.none
     image = pair.broker.image
-    operations = decide_registration(image, BrokerFacts(2, "host", 1, "", 0), is_trusted=True)
-    pair.store.perform(Multi(tuple(operations)))
-    image.apply(operations)
+    write(pair, decide_fence(image, 2))
+    write(pair, decide_registration(image, BrokerFacts(2, "host", 1, "", 2), True, ["d"]))
     assert image.is_known(2) and image.broker_epochs[2].epoch == 2
     assert image.broker_epochs[2].trusted_since == 1
 

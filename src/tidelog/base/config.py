@@ -277,6 +277,8 @@ class TopicSettings:
         "min_insync_replicas",
         "overrides",
         "producer_expiration_ms",
+        "recovers_alone",
+        "recovers_balanced",
         "retention_bytes",
         "retention_ms",
         "segment_bytes",
@@ -312,7 +314,11 @@ class TopicSettings:
         self.index_interval_bytes = number("index.interval.bytes")
         self.max_message_bytes = number("max.message.bytes")
         self.min_insync_replicas = number("min.insync.replicas")
-        self.is_unclean_election_allowed = bool(values["unclean.leader.election.enable"])
+        strategy = values["unclean.recovery.strategy"]
+        self.recovers_balanced = strategy == "Balanced"
+        is_unclean = bool(values["unclean.leader.election.enable"])
+        self.is_unclean_election_allowed = is_unclean or strategy == "Aggressive"
+        self.recovers_alone = is_unclean or strategy != "None"  # by its only member
         self.retention_bytes = number("retention.bytes")
         self.retention_ms = number("retention.ms")
         self.segment_bytes = number("segment.bytes")

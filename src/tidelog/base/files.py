@@ -13,7 +13,7 @@ import errno
 import fcntl
 import os
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from tidelog.base.descriptors import Descriptors
 from tidelog.base.limits import COPY_CHUNK_SIZE, RESERVED_AHEAD_MAX, RESERVED_FOR_SIZE
@@ -90,6 +90,21 @@ class File(Protocol):
         """Close now, or when the last pin goes."""
 
 
+class Mount(NamedTuple):
+    """Which file system a folder is on, and by which mount of it. Mounts are numbered within a namespace:
+    systemd and containers may make one for each start of a process."""
+
+    file_system: str
+    namespace: str
+    number: str
+
+    def is_same(self, other: Mount) -> bool:
+        """Whether it was not unmounted between the two, as far as this process can see."""
+        if self.file_system != other.file_system:
+            return False
+        return self.namespace != other.namespace or self.number == other.number
+
+
 class Directory(Protocol):
     """A folder of files and folders."""
 
@@ -123,6 +138,8 @@ class Directory(Protocol):
 
     def space(self) -> tuple[int, int]:
         """The bytes of the disk, and how many of them may still be used."""
+
+    def mount(self) -> Mount: ...
 
     def sync(self) -> None: ...
 
@@ -402,6 +419,20 @@ class DiskDirectory:
     def space(self) -> tuple[int, int]:
         found = os.statvfs(self.path)
         return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+    def mount(self) -> Mount:
+        device, file_system = os.stat(self.path).st_dev, os.statvfs(self.path).f_fsid
+        try:
+            namespace = os.readlink("/proc/self/ns/mnt")
+            with open("/proc/self/mountinfo") as file:
+                mounts = [line.split(" ") for line in file]
+        except OSError:
+            return Mount(f"{device}/{file_system}", "", "")
+        # Of the mounts that the path is below, the last one made is the one in use.
+        folder = os.path.join(os.path.realpath(self.path), "")
+        above = [(len(row[4]), int(row[0])) for row in mounts if folder.startswith(os.path.join(row[4], ""))]
+        number = str(max(above, default=(0, 0))[1])
+        return Mount(f"{device}/{file_system}", namespace, number)
 
     def sync(self) -> None:
         descriptor = os.open(self.path, os.O_RDONLY)

@@ -133,6 +133,7 @@ LOOKUP_CHUNKS_MAX = 2_048  # of 4 KiB, walked from where an index points; 40 ms 
 SEARCH_CHUNKS = 16  # of 8 KiB, walked in one piece of a search; 1 to 2 ms of the smallest batches
 SEARCHED_AT_ONCE = 256  # segments and chunks that one ListOffsets looks at before others are served
 DAMAGE_TOLD_MAX = 1_000  # places that the operator has heard of
+BROKEN_OFF_SIZE_MAX = 128 * MIB  # of a batch whose write a kill broke off: more than a request can bring
 INDEX_TAIL_ENTRIES_MAX = 512  # index entries kept in memory before they are written
 FLUSH_THREADS = 4  # fsyncs have threads of their own: acknowledgements wait for them
 CLOSING_THREADS = 16  # that fsync at a clean stop; the file system makes their fsyncs durable together

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidelog.base.setting import INT64_MAX, Change, Kind, Setting
 
 _I, _B, _S = Kind.INT, Kind.BOOLEAN, Kind.STRING
+RECOVERY_STRATEGIES = ("Balanced", "None", "Aggressive")
 RACK_SELECTOR = "RackAwareReplicaSelector"
 _SELECTORS = (RACK_SELECTOR, "LeaderSelector")
 _SELECTOR_PACKAGE = "org.apache.kafka.common.replica."
@@ -55,6 +56,15 @@ REPLICATION_ROWS = (
         _B,
         False,
         "Let a replica that lacks records lead when no other can: what it lacks is lost.",
+        change=Change.ANYWHERE,
+    ),
+    Setting(
+        "unclean.recovery.strategy",
+        Kind.STRING,
+        "Balanced",
+        "If no member of a partition is known to have all its records. Balanced: the longest log leads once "
+        "all members have answered. None: it stays offline. Aggressive: unclean.leader.election.enable=true.",
+        choices=RECOVERY_STRATEGIES,
         change=Change.ANYWHERE,
     ),
     Setting("auto.leader.rebalance.enable", _B, True, "Give leadership back to the preferred replica."),

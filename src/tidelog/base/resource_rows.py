@@ -45,6 +45,7 @@ TOPIC_FALLBACKS: dict[str, Fallbacks] = {
     "segment.jitter.ms": (("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", 3_600_000)),
     "segment.ms": (("log.roll.ms", 1), ("log.roll.hours", 3_600_000)),
     "unclean.leader.election.enable": (("unclean.leader.election.enable", 1),),
+    "unclean.recovery.strategy": (("unclean.recovery.strategy", 1),),
 }
 
 _TIERED = "Has no effect. There is no tiered storage."

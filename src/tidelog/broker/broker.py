@@ -9,6 +9,7 @@ random bytes come from the `entropy` it passes.
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -27,7 +28,6 @@ from tidelog.broker.following import Following, notice_of
 from tidelog.broker.forwarding import Forwarding
 from tidelog.broker.interval import Interval
 from tidelog.broker.lookups import ColdRead, Lookups
-from tidelog.broker.offline import Offline
 from tidelog.broker.partitions import Checkpoint, Partitions, RunJobs, run_in_turn
 from tidelog.broker.peers import REPLICATE, PeerClose, PeerSend
 from tidelog.broker.producer_ids import OnProducerId, ProducerIds
@@ -36,6 +36,7 @@ from tidelog.broker.relocation import CopyRequest, Relocation
 from tidelog.broker.replicas import Replicas
 from tidelog.broker.retention import Retention
 from tidelog.broker.sessions import FetchSessions
+from tidelog.broker.statements import Statements
 from tidelog.broker.telemetry import Telemetry
 from tidelog.broker.topics import Topics
 from tidelog.broker.waiting import WaitingRoom
@@ -70,6 +71,8 @@ class Removal(NamedTuple):
 
 SILENCE_CHECK_MS = 10_000  # how often clients that push no more metrics are looked for
 TRIMS_KEPT_MS = 1_000  # how long a deletion of records may be known to memory alone
+FAILURE_STATED_MS_MAX = 5_000  # after the last directory has failed, until the broker ends all the same
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 _LOGGER_LEVELS = {"debug": "DEBUG", "info": "INFO", "warning": "WARN", "error": "ERROR"}
 Effect = StoreRequest | Watch | PeerSend | PeerClose | Removal | Checkpoint | CopyRequest | ColdRead
 OnOutcome = Callable[[Outcome], None]
@@ -100,9 +103,9 @@ class Broker:
         self.partitions = Partitions(self.node_id, settings, directories)
         self.checkpoints = Checkpoints(self.partitions.directories)
         self.relocation = Relocation(self)
-        self.offline = Offline(self)
         self.damaged = Damaged(self)
         self.lookups = Lookups(self)
+        self.statements = Statements(self)
         self.coordinators = Coordinators(self)
         self.topics = Topics(self)
         self.replicas = Replicas(self)
@@ -121,6 +124,8 @@ class Broker:
         # Requests served, by API key and version, as `key << API_VERSION_BITS | version`.
         self.served_counts = [0] * (API_KEY_MAX + 1 << API_VERSION_BITS)
         self.logger_override: str | None = None
+        self.is_failing = False  # every log directory has failed,
+        self._failed_ms = 0  # and when the last one did
         self._tickets = 0
         self._pending: dict[int, OnOutcome] = {}
         self._checkpoints = Interval(settings.number("log.flush.offset.checkpoint.interval.ms"))
@@ -206,6 +211,7 @@ class Broker:
             self.topics.follow(topics)
             if has_brokers:
                 self.replicas.note_brokers()
+                self.statements.note_leaderless()
                 self.control.note_brokers()
             self.control.note_topics(topics)
             self.control.look()
@@ -327,7 +333,7 @@ class Broker:
         self._flushing_count -= 1
         # A topic's folder is renamed when it is deleted; an fsync that no longer finds it says nothing.
         if error is not None and partition.role is not Role.DELETED:
-            self.fail_directory(partition.directory, error)
+            self.fail_directory(partition.directory, error, is_flush=True)
         else:
             partition.on_flushed(self.now_ms)
             self.on_moved(partition)
@@ -342,15 +348,21 @@ class Broker:
             if file.folder.startswith(directory.path.rstrip("/") + "/"):
                 self.fail_directory(directory, failure)
 
-    def fail_directory(self, directory: LogDirectory, failure: OSError) -> None:
-        """Take a log directory offline for good, with everything in it."""
+    def fail_directory(self, directory: LogDirectory, failure: OSError, is_flush: bool = False) -> None:
+        """Take a log directory offline for good, with everything in it. It may have lost what was written,
+        unless that was before this process wrote anything, or the disk is full for a write."""
         if failure.errno in TOO_MANY_OPEN:  # the process has too many files open; the disk is well
             reason = f"{failure.strerror}; raise the limit of open files"
             self.events.append(error("file not opened", directory=directory.path, reason=reason))
             return
         if directory.failure is None:
-            directory.fail(str(failure))
+            self._failed_ms = self.uptime_ms
+            is_kept = failure.errno in FULL_DISK and not is_flush
+            directory.fail(str(failure), is_lost=self.registration.has_registered and not is_kept)
+            if directory.is_lost:
+                self.partitions.write_notes(self.boot_id, self.registration.vouched_epoch)
             self.events.append(error("directory offline", directory=directory.path, reason=str(failure)))
+        self.is_failing = self.partitions.has_failed
         self.relocation.cancel_touching(directory)
         for partition in self.partitions.in_directory(directory):
             self.replicas.drop(partition)
@@ -358,13 +370,17 @@ class Broker:
             partition.become_offline()
             self.waiting.on_moved(partition)
             self.coordinators.resign(partition)
-            self.offline.give_up(partition)
+            self.statements.note(partition)
         self.checkpoints.release()
 
     @property
     def has_failed(self) -> bool:
-        """No log directory is left to serve from."""
-        return self.partitions.has_failed
+        """No log directory is left to serve from, and the store knows, unless that takes too long: a disk
+        that is mounted again must not pass for whole."""
+        if not self.is_failing:
+            return False
+        is_late = self.uptime_ms - self._failed_ms > FAILURE_STATED_MS_MAX
+        return is_late or not self.is_registered or not self.statements.is_due
 
     # What takes long, in pieces.
 
@@ -395,7 +411,7 @@ class Broker:
         self.coordinators.tick()  # what is gathered is written before anybody is told that it took too long
         self.waiting.tick(self.uptime_ms)
         self.replicas.tick()
-        self.offline.tick()
+        self.statements.tick()
         self.following.tick()
         self.control.tick()
         self.forwarding.tick()

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.base.events import info, warning
 from tidelog.broker.interval import Interval
 from tidelog.cluster import controller
 from tidelog.cluster.elections import Elected, decide_preferred
-from tidelog.cluster.image import CONTROLLER, CONTROLLER_EPOCH, NOBODY
+from tidelog.cluster.image import BROKER_EPOCHS, CONTROLLER, CONTROLLER_EPOCH, NOBODY
 from tidelog.cluster.reassignments import decide_due
 from tidelog.cluster.store import (
     NOWHERE,
@@ -47,6 +47,15 @@ if TYPE_CHECKING:
 
 ELECTIONS_TOGETHER = 500
 NOTICES_DELETED_TOGETHER = 500
+UNCLEAN_MS_MAX = 30_000
+
+
+class Awaited(NamedTuple):
+    """Unclean elections that somebody waits for."""
+
+    asked: list[Elected]
+    then: OnOutcome
+    until_ms: int
 
 
 class Control:
@@ -60,6 +69,7 @@ class Control:
         seconds = broker.settings.number("leader.imbalance.check.interval.seconds")
         self._imbalance = Interval(seconds * 1_000)
         self._is_imbalanced = False  # leaders may not be the preferred ones, and it is time to see to it
+        self._unclean: list[Awaited] = []
         self.election_count = 0
         self.move_count = 0  # of partitions whose replicas have got to where they were to be
 
@@ -144,6 +154,8 @@ class Control:
         if self._imbalance.is_over(broker.uptime_ms):
             self._is_imbalanced = broker.settings.flag("auto.leader.rebalance.enable")
         self.look()
+        if self._unclean:
+            self._end_unclean()
         if self._is_imbalanced and not self._is_writing:
             self._restore_preferred()
         old = broker.following.old_notices[:NOTICES_DELETED_TOGETHER]
@@ -222,13 +234,45 @@ class Control:
 
         self.write_partitions(elected, on_outcome)
 
+    def elect_unclean(self, asked: list[Elected], then: OnOutcome) -> None:
+        """Have replicas say where their logs end, and let the longest lead. `then` hears when all of these
+        have a leader, if that is soon."""
+
+        def on_outcome(outcome: Outcome) -> None:
+            if isinstance(outcome, Done):
+                until_ms = self._broker.uptime_ms + UNCLEAN_MS_MAX
+                self._unclean.append(Awaited(asked, then, until_ms))
+            else:
+                then(outcome)
+
+        self.write_partitions(asked, on_outcome)
+
+    def _end_unclean(self) -> None:
+        topics, uptime_ms = self._broker.image.topics_by_id, self._broker.uptime_ms
+        waiting, self._unclean = self._unclean, []
+        for each in waiting:
+            known = [(topics.get(topic.topic_id), index) for topic, index, _ in each.asked]
+            if all(topic is None or topic.partitions[index].leader != NOBODY for topic, index in known):
+                each.then(Done())
+            elif uptime_ms < each.until_ms:
+                self._unclean.append(each)
+
     # Writing.
 
     def write_partitions(self, wanted: list[Elected], then: OnOutcome) -> None:
-        """Have partitions be like that, all or none, if they still are as they were read."""
-        operations: list[Operation] = [
-            Write(each.topic.path(each.index), each.facts.encode(), each.facts.version) for each in wanted
-        ]
+        """Have partitions be like that, all or none, if they still are as they were read, and no broker that
+        is elected, or whose answer decided that, has begun again since."""
+        operations: list[Operation] = []
+        deciding: dict[int, None] = {}
+        for topic, index, facts in wanted:
+            known = topic.partitions[index]
+            operations.append(Write(topic.path(index), facts.encode(), facts.version))
+            if facts.leader not in (NOBODY, known.leader):
+                deciding |= dict.fromkeys((facts.leader, *known.answers))
+        versions = self._broker.image.versions
+        for node_id in deciding:
+            path = f"{BROKER_EPOCHS}/{node_id}"
+            operations.append(Check(path, versions[path]))
         self.write(operations, then)
 
     def write(self, operations: list[Operation], then: OnOutcome) -> None:

@@ -442,7 +442,7 @@ class Coordinators:
             return
         if journal.failure is not None:
             self._broker.events.append(error("groups not loaded", reason=journal.failure))
-            self._broker.offline.give_up(shard.partition)  # to a replica that can be read, if one is in sync
+            self._broker.statements.give_up(shard.partition)  # to a member that has all of it
         elif journal.is_loaded:
             self._drop_undecided(journal)
             self.run(shard, GroupCoordinator.resume)

@@ -47,15 +47,16 @@ class Cuts:
         return partition in self._planned or partition in self._cutting
 
     def drop(self, partition: Partition) -> None:
-        """The partition leads, or is gone: what was said to it as a follower counts no more."""
-        self._planned.pop(partition, None)
+        """The partition leads, follows under another epoch, or is gone: what was said counts no more."""
+        if self._planned.pop(partition, None) is not None:
+            partition.floor = None
         self._due.pop(partition, None)
         self._cutting.pop(partition, None)
 
     def plan(self, fetcher: Fetcher, cuts: list[tuple[Partition, Cut | BeginAt]]) -> None:
-        """Where less will be flushed than was, first have the checkpoints say so: a crash must not take what
-        will be written behind the cut for something that was flushed, nor the folder that a log has just left
-        for the longer one."""
+        """Where less will be flushed, or committed, than was, first have the checkpoints say so: a crash must
+        not take what will be written behind the cut for something flushed, nor miss what was cut, nor
+        take the folder that a log has just left for the longer one."""
         broker = self._broker
         for partition, step in cuts:
             log, epoch = partition.log, partition.leader_epoch
@@ -67,7 +68,8 @@ class Cuts:
             self._planned[partition] = step
             fetcher.hold(partition)
             is_leaving = broker.relocation.is_leaving(partition)
-            if floor >= max(log.recovery_point, log.start_offset) and not is_leaving:
+            kept_offset = max(log.recovery_point, log.start_offset, partition.high_watermark)
+            if floor >= kept_offset and not is_leaving:
                 self._carry_out(partition, epoch, step)
                 continue
             partition.floor = floor

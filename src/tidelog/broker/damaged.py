@@ -36,4 +36,7 @@ class Damaged:
             self._broker.events.append(
                 error("log damaged", partition=name, directory=directory, problem=str(problem))
             )
-        return _CORRUPT if partition.role is Role.LEADER else _STORAGE
+        if partition.role is not Role.LEADER:
+            return _STORAGE
+        self._broker.statements.give_up(partition)  # to a member that can read it
+        return _CORRUPT

@@ -26,11 +26,13 @@ from typing import NamedTuple
 
 from tidelog.base.files import Directory
 from tidelog.base.limits import MOVE_REST_SIZE_MAX, MOVE_ROUNDS_MAX
+from tidelog.cluster.controller import encode_id
 from tidelog.log.checkpoint import LEADER_EPOCHS
 from tidelog.log.directory import PARTITION_METADATA, LogDirectory, folder_name, future_folder_name
 from tidelog.log.leftovers import base_in_name
 from tidelog.log.log import Log
 from tidelog.log.recovery import open_log
+from tidelog.log.trust import Kept
 from tidelog.replication.partition import Partition
 
 _SMALL_FILES = (PARTITION_METADATA, LEADER_EPOCHS)
@@ -125,18 +127,23 @@ class Move:
         target.rename(self.name, final)
         try:
             target.sync()
+            entry = (final, encode_id(self.partition.topic_id))
+            self.target.manifest.add(*entry)
             log = self._open(target.folder(final), now_ms)
+            self.partition.directory.manifest.remove(*entry)  # the old folder is not the log from here on
         except (OSError, MoveFailed):
             target.rename(final, self.name)  # what is removed has no name that a partition may have
             raise
         log.take_over(old)
+        log.new_in = target  # whose manifest may not be durable
         return log
 
     def _open(self, folder: Directory, now_ms: int) -> Log:
         old = self.partition.log
         # One more than where the active segment begins: the one before it is sealed, with its indexes.
         flushed = old.active.base_offset + 1
-        log, report = open_log(folder, old.settings, now_ms, flushed, old.start_offset)
+        # What the copy lacks fails the move: there is nothing to mark.
+        log, report = open_log(folder, old.settings, now_ms, flushed, old.start_offset, kept=Kept.LOST)
         if (log.end_offset, log.bases, report.cut_bytes) != (old.end_offset, old.bases, 0):
             log.close(clean=False)
             raise MoveFailed(f"the copy ends at {log.end_offset}, the log at {old.end_offset}")

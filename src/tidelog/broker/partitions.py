@@ -5,16 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tidelog.base.config import BrokerSettings, TopicSettings, check_topic_setting
-from tidelog.base.events import Event, info, warning
+from tidelog.base.events import Event, error, warning
 from tidelog.base.files import Directory
 from tidelog.base.limits import FLUSHES_MAX, RESOLVED_SETTINGS_MAX
 from tidelog.base.setting import InvalidSetting
-from tidelog.cluster.controller import decode_id, encode_id
-from tidelog.cluster.image import TopicFacts
+from tidelog.broker.homes import DirectoryFailed, Homes
+from tidelog.cluster.controller import encode_id
+from tidelog.cluster.image import PartitionFacts, TopicFacts
 from tidelog.log.checkpoint import Offsets
 from tidelog.log.directory import (
     PARTITION_METADATA,
@@ -22,25 +23,15 @@ from tidelog.log.directory import (
     deleted_folder_name,
     folder_name,
     read_topic_id,
-    stray_folder_name,
     write_topic_id,
 )
 from tidelog.log.log import FlushJob, Log
 from tidelog.log.recovery import open_log
-from tidelog.log.segment import LOG_SUFFIX
+from tidelog.log.trust import LOSS_MARK, Kept, Life, read_mark, write_mark
 from tidelog.replication.partition import COUNTERS, Partition, Role
 
 FOREVER_MS = 2**62
 RunJobs = Callable[[list[FlushJob]], None]  # until all have ended; the first failure is raised
-
-
-class DirectoryFailed(Exception):
-    """A log directory could not be used."""
-
-    def __init__(self, directory: LogDirectory, error: OSError) -> None:
-        super().__init__(f"{directory.path}: {error}")
-        self.directory = directory
-        self.error = error
 
 
 class Checkpoint(NamedTuple):
@@ -68,15 +59,18 @@ class Partitions:
     def __init__(self, node_id: int, settings: BrokerSettings, directories: Sequence[LogDirectory]) -> None:
         self._node_id = node_id
         self._settings = settings
-        self.directories = list(directories)
+        self.homes = Homes(node_id, directories)
+        self.directories = self.homes.directories
         self._by_topic: dict[str | bytes, list[Partition | None]] = {}
         self._names: dict[bytes, str] = {}
         self._resolved: dict[tuple[tuple[str, str], ...], TopicSettings] = {}
         self._timed_flush: dict[Partition, None] = {}
         self._events: list[Event] = []
-        self._strays: list[tuple[Directory, str]] = []
         self.scanned_size = 0  # what opening logs has read and checked,
         self.cut_size = 0  # and what of it had to go
+        self._are_all_here = False  # the directories that the store knows, none of them old
+        self._mark_epoch = 0  # what logs that have lost something are marked with
+        self._registered = -1  # marks up to this epoch are void
         self.departed = dict.fromkeys(COUNTERS, 0)  # what was counted by partitions that are gone
 
     def of(self, topic: str | bytes) -> list[Partition | None] | None:
@@ -122,16 +116,59 @@ class Partitions:
     def has_failed(self) -> bool:
         return all(directory.failure is not None for directory in self.directories)
 
-    def claim_directories(self, cluster_id: str, entropy: Callable[[int], bytes], boot_id: str = "") -> bool:
-        """Check that the directories are ours; whether all of them were closed cleanly."""
-        clean = [directory.peek_clean(boot_id) for directory in self.directories]
+    def claim_directories(
+        self, cluster_id: str, entropy: Callable[[int], bytes], boot_id: str, life: Life
+    ) -> bool:
+        """Check that the directories are ours, and what they have kept; whether all were closed cleanly."""
+        for directory in self.directories:
+            directory.peek(boot_id, life)
         for directory in self.directories:
             directory.open(cluster_id, self._node_id, encode_id(entropy(16)))
-        return all(clean)
+        failed = {each for directory in self.directories for each in directory.failed_before}
+        for directory in self.directories:
+            if directory.directory_id in failed:
+                directory.kept = Kept.LOST
+        return all(directory.was_clean for directory in self.directories)
 
-    def have_kept_all(self, boot_id: str, broker_epoch: int) -> bool:
-        """Whether the broker of that epoch has lost nothing since."""
-        return all(directory.has_kept_all(boot_id, broker_epoch) for directory in self.directories)
+    def write_notes(self, boot_id: str, broker_epoch: int) -> list[DirectoryFailed]:
+        """Say in each directory who uses it, and which ones have failed; of those of the last life that is
+        repeated until the store knows."""
+        lost = [each.directory_id for each in self.directories if each.is_lost]
+        failed = dict.fromkeys([*lost, *(name for each in self.directories for name in each.failed_before)])
+        failures: list[DirectoryFailed] = []
+        for directory in self.directories:
+            try:
+                if directory.failure is None:
+                    directory.write_note(boot_id, broker_epoch, [*failed])
+            except OSError as error:
+                failures.append(DirectoryFailed(directory, error))
+        return failures
+
+    def expect(self, known_ids: Collection[str], mark_epoch: int, registered: int) -> None:
+        """Before logs are opened: the directories that the store knows of this broker, the epoch that it is
+        about to register with, and that of its last registration."""
+        found_ids = [each.directory_id for each in self.directories if each.kept < Kept.LOST]
+        self._are_all_here = bool(known_ids) and all(each in found_ids for each in known_ids)
+        self._mark_epoch, self._registered = mark_epoch, registered
+
+    def settle_losses(self) -> None:
+        """The store knows what was lost: the marks have done their work. From here on a log that ends below
+        its checkpointed high watermark has lost more. Manifests list what is here now."""
+        marked = [each for each in self.all() if each.is_open and each.kept >= Kept.TORN]
+        for directory in self.directories:
+            is_marked = any(each.directory is directory for each in marked)
+            was_whole, directory.kept = directory.kept is Kept.WHOLE, Kept.WHOLE
+            directory.failed_before = ()
+            if directory.failure is None:
+                if is_marked or not was_whole:
+                    self.checkpoint(directory, 0).write()
+                directory.manifest.rewrite(
+                    (folder_name(each.topic, each.index), encode_id(each.topic_id))
+                    for each in self.in_directory(directory)
+                )
+        for partition in marked:
+            partition.log.directory.remove(LOSS_MARK)
+            partition.kept = Kept.WHOLE
 
     def open_topic(self, topic: TopicFacts, now_ms: int, is_new: bool) -> list[DirectoryFailed]:
         """Open or make the logs of a topic's partitions that are not open. One that cannot be opened is
@@ -147,7 +184,7 @@ class Partitions:
             if here[index] is not None or self._node_id not in facts.replicas:
                 continue
             try:
-                partition = self._open_partition(topic, index, settings, now_ms, is_new, len(facts.replicas))
+                partition = self._open_partition(topic, index, settings, now_ms, is_new, facts)
                 # From here on the log knows; a topic of that name that is made later begins with nothing.
                 for offsets in partition.directory.offsets:
                     offsets.pop((topic.name, index), None)
@@ -195,15 +232,18 @@ class Partitions:
                 self._timed_flush.pop(partition, None)
         return partitions
 
-    def take_strays(self) -> list[tuple[Directory, str]]:
-        """Folders of deleted topics that were in the way, renamed, to be removed."""
-        strays, self._strays = self._strays, []
-        return strays
-
     def take_events(self) -> list[Event]:
         """What opening logs has found."""
-        events, self._events = self._events, []
+        events, self._events = [*self._events, *self.homes.take_events()], []
         return events
+
+    def set_strays_aside(self, topics: Mapping[bytes, TopicFacts], is_all: bool) -> list[DirectoryFailed]:
+        """Rename folders that are nobody's here any more."""
+        names = {
+            home: {folder_name(each.topic, each.index) for each in self.in_directory(home)}
+            for home in self.directories
+        }
+        return self.homes.set_strays_aside(topics, names, is_all)
 
     def _open_partition(
         self,
@@ -212,20 +252,46 @@ class Partitions:
         settings: TopicSettings,
         now_ms: int,
         is_new: bool,
-        replica_count: int,
+        facts: PartitionFacts,
     ) -> Partition:
         name = folder_name(topic.name, index)
-        home = self._home_of(name, topic, index, is_new)
+        home = self.homes.find(name, topic, index, is_new)
         try:
-            # One that others have and whose folder is gone was taken from this broker and given back while it
-            # was down: what the checkpoints may still have is of the log that is gone.
-            is_new = is_new or (replica_count > 1 and not home.directory.exists(name))
-            log = self._open_in(home, name, topic, index, settings, now_ms, is_new)
+            kept = (
+                Kept.WHOLE
+                if is_new
+                else self._kept_of(home, name, topic, index, self._node_id in facts.listed)
+            )
+            # What the checkpoints may still have of one whose folder is gone is of the log that is gone.
+            is_new = is_new or not home.directory.exists(name)
+            home.manifest.add(name, encode_id(topic.topic_id))
+            log, kept = self._open_in(home, name, topic, index, settings, now_ms, is_new, kept)
         except OSError as error:
             raise DirectoryFailed(home, error) from error
         home.partition_count += 1
         high_watermark = 0 if is_new else home.high_watermarks.get((topic.name, index), 0)
-        return Partition(topic.name, topic.topic_id, index, log, home, high_watermark)
+        return Partition(topic.name, topic.topic_id, index, log, home, high_watermark, kept)
+
+    def _kept_of(self, home: LogDirectory, name: str, topic: TopicFacts, index: int, is_listed: bool) -> Kept:
+        """What is known of a log before it is opened. A folder that is missing though the broker is listed
+        was never made, or is lost; by a power cut, if it was never flushed."""
+        if home.directory.exists(name):
+            mark = read_mark(home.directory.folder(name))
+            is_valid = mark is not None and mark[1] > self._registered
+            return max(home.kept, mark[0]) if mark is not None and is_valid else home.kept
+        if not is_listed:
+            return Kept.WHOLE
+        entry = (name, encode_id(topic.topic_id))
+        before = max(each.kept for each in self.directories)
+        if not self._are_all_here or any(entry in each.manifest for each in self.directories):
+            was_flushed = any(each.recovery_points.get((topic.name, index)) for each in self.directories)
+            is_excused = self._are_all_here and before is Kept.UNFLUSHED and not was_flushed
+            kept = Kept.TORN if is_excused else Kept.LOST
+            write_mark(home.directory.folder(name), kept, self._mark_epoch)
+            home.directory.sync()
+            self._events.append(error("log missing", log=name, directory=home.path))
+            return kept
+        return before
 
     def _open_in(
         self,
@@ -236,19 +302,26 @@ class Partitions:
         settings: TopicSettings,
         now_ms: int,
         is_new: bool,
-    ) -> Log:
+        kept: Kept,
+    ) -> tuple[Log, Kept]:
         key = (topic.name, index)
         recovery_point, start_offset = home.recovery_points.get(key, 0), home.start_offsets.get(key, 0)
+        high_watermark = home.high_watermarks.get(key, 0)
         if is_new:
-            recovery_point = start_offset = 0
+            recovery_point = start_offset = high_watermark = 0
         folder = home.directory.folder(name)
         found = read_topic_id(folder)
-        if found is not None and found != encode_id(topic.topic_id):  # a topic of that name that was deleted
-            self._set_aside(home, name, topic.name, index, topic.topic_id)
-            folder, found = home.directory.folder(name), None
-            recovery_point = start_offset = 0
         log, report = open_log(
-            folder, settings, now_ms, recovery_point, start_offset, home.was_clean, home.is_cached
+            folder,
+            settings,
+            now_ms,
+            recovery_point,
+            start_offset,
+            home.was_clean,
+            home.is_cached,
+            high_watermark,
+            kept,
+            self._mark_epoch,
         )
         if found is None:
             write_topic_id(folder, encode_id(topic.topic_id))
@@ -259,96 +332,7 @@ class Partitions:
         self._events += [warning("log repaired", log=name, problem=problem) for problem in report.problems]
         self.scanned_size += report.scanned_bytes
         self.cut_size += report.cut_bytes
-        return log
-
-    def _home_of(self, name: str, topic: TopicFacts, index: int, is_new: bool) -> LogDirectory:
-        """The directory that has the folder; for a new one, that with the fewest partitions.
-
-        A folder that is not found while a directory is offline may be in that one: to begin anew
-        elsewhere would give its offsets a second time.
-        """
-        failed = [directory for directory in self.directories if directory.failure is not None]
-        working = [directory for directory in self.directories if directory.failure is None]
-        homes = [directory for directory in working if directory.directory.exists(name)]
-        if len(homes) > 1:
-            return self._choose_home(homes, name, topic, index)
-        if homes:
-            return homes[0]
-        if working and (is_new or not failed):
-            return min(working, key=lambda directory: directory.partition_count)
-        raise DirectoryFailed(failed[0], OSError(failed[0].failure))
-
-    def _choose_home(
-        self, homes: list[LogDirectory], name: str, topic: TopicFacts, index: int
-    ) -> LogDirectory:
-        """A crash while the partition changed directory left two folders. The new one was all that the old
-        one was, and may have been written since: the longer one is right. The other goes."""
-        reached = []
-        for home in homes:
-            try:
-                folder = home.directory.folder(name)
-                logs = [found for found in folder.sizes().items() if found[0].endswith(LOG_SUFFIX)]
-                is_its = read_topic_id(folder) == encode_id(topic.topic_id)
-            except OSError as error:
-                raise DirectoryFailed(home, error) from error
-            reached.append((is_its, max(logs, default=("", 0))))
-        chosen = homes[reached.index(max(reached))]
-        key = (topic.name, index)
-        chosen.start_offsets[key] = max(home.start_offsets.get(key, 0) for home in homes)
-        for home in homes:
-            if home is not chosen:
-                self._set_aside(home, name, topic.name, index, topic.topic_id)
-        return chosen
-
-    def _set_aside(self, home: LogDirectory, name: str, topic: str, index: int, unique: bytes) -> None:
-        """Rename a folder that is in the way, to be removed."""
-        stray = deleted_folder_name(topic, index, unique)
-        try:
-            home.directory.rename(name, stray)
-        except OSError as error:
-            raise DirectoryFailed(home, error) from error
-        self._strays.append((home.directory, stray))
-
-    def set_strays_aside(self, topics: Mapping[bytes, TopicFacts], is_all: bool) -> list[DirectoryFailed]:
-        """Rename folders of partitions that belong to other brokers now, to be removed; if `is_all`, those of
-        topics that there are not too, to be kept: they may have been deleted, or the store be an old copy.
-        One that does not say whose it is goes by its name, and stays if there is no such topic."""
-        by_id = {encode_id(topic_id): topic for topic_id, topic in topics.items()}
-        by_name = {topic.name: topic for topic in topics.values()}
-        failures: list[DirectoryFailed] = []
-        for home in self.directories:
-            try:
-                if home.failure is None:
-                    self._set_strays_aside(home, by_id, by_name, is_all)
-            except DirectoryFailed as failed:
-                failures.append(failed)
-            except OSError as error:
-                failures.append(DirectoryFailed(home, error))
-        return failures
-
-    def _set_strays_aside(
-        self,
-        home: LogDirectory,
-        by_id: Mapping[str, TopicFacts],
-        by_name: Mapping[str, TopicFacts],
-        is_all: bool,
-    ) -> None:
-        known = {folder_name(each.topic, each.index) for each in self.in_directory(home)}
-        known |= {*home.directory.sizes()}  # files are nobody's logs
-        for name in home.directory.names():
-            topic_name, _, number = name.rpartition("-")
-            if not topic_name or not number.isdecimal() or name in known:
-                continue
-            topic_id, index = read_topic_id(home.directory.folder(name)), int(number)
-            topic = by_id.get(topic_id) if topic_id is not None else by_name.get(topic_name)
-            facts = topic.partitions.get(index) if topic is not None else None
-            if topic is not None and facts is not None and self._node_id not in facts.replicas:
-                self._events.append(info("log removed that was moved away", log=name))
-                self._set_aside(home, name, topic_name, index, topic.topic_id)
-            elif is_all and topic is None and topic_id is not None:
-                stray = stray_folder_name(topic_name, index, decode_id(topic_id))
-                home.directory.rename(name, stray)
-                self._events.append(warning("log of no topic set aside", log=name, kept_as=stray))
+        return log, report.kept
 
     def unknown_names(self) -> list[str]:
         """Topics of which a checkpoint tells something that is not open here."""
@@ -423,7 +407,9 @@ class Partitions:
                 continue
             log, floor = partition.log, partition.floor
             recovery[key] = log.recovery_point if floor is None else min(floor, log.recovery_point)
-            watermarks[key] = partition.high_watermark
+            watermarks[key] = (
+                partition.high_watermark if floor is None else min(floor, partition.high_watermark)
+            )
             start_offset = log.start_offset if floor is None else min(floor, log.start_offset)
             if start_offset > log.bases[0]:
                 starts[key] = start_offset
@@ -438,7 +424,8 @@ class Partitions:
             for log, job in closing:
                 log.end_close(job)
         self.checkpoint(directory, 0).write()
-        directory.mark_clean(broker_epoch)
+        if directory.kept is Kept.WHOLE:  # else the store does not know yet what it has lost
+            directory.mark_clean(broker_epoch)
 
 
 def run_in_turn(jobs: list[FlushJob]) -> None:

@@ -19,7 +19,7 @@ from tidelog.base.events import error, info
 from tidelog.broker.cuts import Cuts
 from tidelog.broker.interval import Interval
 from tidelog.broker.peers import REPLICATE, PeerClose, PeerSend
-from tidelog.cluster.image import BROKER_EPOCHS, BROKERS, NOBODY, PartitionFacts
+from tidelog.cluster.image import BROKER_EPOCHS, BROKERS, FLUSHED, NOBODY, PartitionFacts
 from tidelog.cluster.store import Check, Done, Operation, Outcome, ReadNodes, Tree, Write
 from tidelog.protocol.errors import CorruptBatch, ErrorCode
 from tidelog.protocol.fetch import FetchPartition
@@ -78,8 +78,8 @@ class Replicas:
     def assign(self, partition: Partition, facts: PartitionFacts) -> None:
         """Let a partition be what the store says it is."""
         broker = self._broker
-        if partition.role is Role.OFFLINE:
-            broker.offline.give_up(partition)
+        if partition.role is Role.OFFLINE or facts.leader == NOBODY:
+            broker.statements.note(partition)
         if partition.is_cutting:
             return  # looked at again when the cut is durable
         if not partition.is_open or (
@@ -102,8 +102,9 @@ class Replicas:
         broker.on_moved(partition)
         broker.maybe_flush(partition)
         broker.coordinators.lead(partition)
-        if len(facts.replicas) > 1:
+        if len(facts.replicas) > 1 or self._wants_flushed(partition) != (facts.flush == FLUSHED):
             self._to_look[partition] = None
+        if len(facts.replicas) > 1:
             # A fetch that waits does not name this partition yet, and the next one only if it is known there.
             broker.sessions.hurry(facts.replicas)
             self._to_hurry |= dict.fromkeys(facts.replicas)
@@ -113,6 +114,8 @@ class Replicas:
         if facts.leader != partition.leader_id or partition.role is Role.LEADER:
             self._leave_fetcher(partition)
         was_leader = partition.role is Role.LEADER
+        if facts.leader_epoch != partition.leader_epoch:
+            self.cuts.drop(partition)
         partition.become_follower(facts)
         self._to_look.pop(partition, None)
         if was_leader:
@@ -120,6 +123,8 @@ class Replicas:
         broker.waiting.on_moved(partition)
         if facts.leader not in (NOBODY, broker.node_id):
             self._fetcher(facts.leader).add(partition)
+            if self.cuts.is_pending(partition):
+                self._fetcher(facts.leader).hold(partition)
             self._hold_unflushed(partition)
             self.send(facts.leader)
 
@@ -166,6 +171,8 @@ class Replicas:
         rate = self._broker.settings.number(FOLLOWER_RATE)
         throttled: list[Partition] = []
         for received in fetcher.on_answer(frame, self._broker.uptime_ms):
+            if received.partition.is_cutting:
+                continue  # asked for before the cut began; asked for again when it is durable
             step = next_step(received.partition.log, received.answer)
             if isinstance(step, Take):
                 self._take(fetcher, received)
@@ -358,8 +365,11 @@ class Replicas:
 
     def note_settings(self, partition: Partition) -> None:
         self._hold_unflushed(partition)
-        if partition.leadership is not None and partition.leadership.followers:
+        if partition.leadership is not None:
             self._to_look[partition] = None
+
+    def _wants_flushed(self, partition: Partition) -> bool:
+        return self._broker.image.has_recovery and partition.log.settings.flush_messages == 1
 
     def tick(self) -> None:
         if self._to_hurry:
@@ -405,7 +415,7 @@ class Replicas:
                 partition.min_insync,
                 partition.counted_end_offset,
                 partition.high_watermark,
-                partition.is_waived,
+                self._wants_flushed(partition),
             )
             if facts is not None:
                 asked.append(Asked(partition, leadership, topic.path(partition.index), facts))
@@ -424,6 +434,7 @@ class Replicas:
         for node_id in checks:
             epochs = f"{BROKER_EPOCHS}/{node_id}"
             operations += [Check(f"{BROKERS}/{node_id}"), Check(epochs, image.versions[epochs])]
+        operations.append(self._broker.registration.check)
 
         def on_outcome(outcome: Outcome) -> None:
             if isinstance(outcome, Done):

@@ -16,7 +16,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from tidelog.base.events import info, warning
-from tidelog.broker.partitions import DirectoryFailed
+from tidelog.broker.homes import DirectoryFailed
 from tidelog.cluster import controller
 from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.image import TopicFacts
@@ -46,7 +46,8 @@ class Topics:
     def create(self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome) -> None:
         broker = self._broker
         topic_id = broker.new_id()
-        operations = controller.decide_topic(broker.image, name, topic_id, config, assignment)
+        is_flushed = self._is_flushed(TopicFacts(topic_id, name, config, 0))
+        operations = controller.decide_topic(broker.image, name, topic_id, config, assignment, is_flushed)
 
         def on_created(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
@@ -133,7 +134,11 @@ class Topics:
             else:
                 then(outcome)
 
-        broker.control.write(controller.decide_growth(broker.image, topic, added), on_grown)
+        operations = controller.decide_growth(broker.image, topic, added, self._is_flushed(topic))
+        broker.control.write(operations, on_grown)
+
+    def _is_flushed(self, topic: TopicFacts) -> bool:
+        return self._broker.partitions.resolve(topic).flush_messages == 1
 
     def delete(self, topic: TopicFacts, then: OnOutcome) -> None:
         broker = self._broker
@@ -217,7 +222,7 @@ class Topics:
         broker.events += broker.partitions.take_events()
         for failed in failures:
             broker.fail_directory(failed.directory, failed.error)
-        for directory, name in broker.partitions.take_strays():
+        for directory, name in broker.partitions.homes.take_strays():
             broker.remove_later(directory, name, 0)
 
     def _assign(self, topic: TopicFacts) -> None:
@@ -264,7 +269,7 @@ class Topics:
         broker.relocation.cancel(partition)
         broker.replicas.drop(partition)
         broker.retention.drop(partition)
-        broker.offline.forget(partition)
+        broker.statements.forget(partition)
         try:
             directory, folder = broker.partitions.retire(partition, broker.entropy(16))
             broker.remove_later(directory, folder, partition.log.settings.file_delete_delay_ms)

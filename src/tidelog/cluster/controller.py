@@ -7,7 +7,7 @@ when the store has confirmed the operations.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tidelog.cluster.features import decide_first_levels
 from tidelog.cluster.image import (
@@ -16,9 +16,12 @@ from tidelog.cluster.image import (
     CLUSTER,
     CONTROLLER,
     CONTROLLER_EPOCH,
+    FLUSHED,
     NAMES,
     NOBODY,
     PRODUCER_IDS,
+    UNFLUSHED,
+    BrokerEpoch,
     BrokerFacts,
     Image,
     PartitionFacts,
@@ -56,21 +59,29 @@ def decide_first_start(image: Image, cluster_id: bytes, is_alone: bool = False) 
     return [*operations, *decide_first_levels(image, is_new, is_alone)]
 
 
-def decide_registration(image: Image, broker: BrokerFacts, is_trusted: bool) -> list[Operation]:
-    """Register under a new broker epoch. Whoever may have lost something is trusted from here on only: no
-    membership of before counts any more."""
-    node_id = broker.node_id
-    last = image.broker_epochs.get(node_id)
-    epoch = last.epoch + 1 if last is not None else 1
-    since = last.trusted_since if last is not None and is_trusted else epoch
-    broker.epoch = epoch
+def decide_fence(image: Image, node_id: int) -> list[Operation]:
+    """Raise the epoch of a broker that is about to open its logs: whatever its last process asked for is
+    refused from here on, and nobody takes it for registered."""
+    last, path = image.broker_epochs.get(node_id), f"{BROKERS}/{node_id}"
+    raised = BrokerEpoch(1, 1) if last is None else last._replace(epoch=last.epoch + 1)
     return [
-        _write_or_create(
-            image,
-            f"{BROKER_EPOCHS}/{node_id}",
-            encode_fields(epoch=epoch, trusted_since=since, directory=broker.directory),
-        ),
-        *([Delete(path)] if (path := f"{BROKERS}/{node_id}") in image.versions else []),
+        _write_or_create(image, f"{BROKER_EPOCHS}/{node_id}", raised.encode()),
+        *([Delete(path)] if path in image.versions else []),
+    ]
+
+
+def decide_registration(
+    image: Image, broker: BrokerFacts, is_trusted: bool, directories: Sequence[str]
+) -> list[Operation]:
+    """Register under the epoch in `broker`. If the broker may have lost what was not flushed, it is trusted
+    from here on only: no membership of before counts any more."""
+    node_id, epoch = broker.node_id, broker.epoch
+    last, path = image.broker_epochs[node_id], f"{BROKERS}/{node_id}"
+    since = last.trusted_since if is_trusted else epoch
+    known = BrokerEpoch(epoch, since, broker.directory, False, epoch, tuple(directories))
+    return [
+        _write_or_create(image, f"{BROKER_EPOCHS}/{node_id}", known.encode()),
+        *([Delete(path)] if path in image.versions else []),
         Create(path, broker.encode(), is_ephemeral=True),
     ]
 
@@ -78,10 +89,7 @@ def decide_registration(image: Image, broker: BrokerFacts, is_trusted: bool) -> 
 def decide_unregistration(image: Image, node_id: int) -> list[Operation]:
     """A broker that is gone is not expected back. What its epochs fence stays."""
     last, path = image.broker_epochs[node_id], f"{BROKER_EPOCHS}/{node_id}"
-    fields = encode_fields(
-        epoch=last.epoch, trusted_since=last.trusted_since, directory=last.directory, is_retired=True
-    )
-    return [Write(path, fields, image.versions[path])]
+    return [Write(path, last._replace(is_retired=True).encode(), image.versions[path])]
 
 
 def _write_or_create(image: Image, path: str, data: bytes) -> Operation:
@@ -99,30 +107,42 @@ def decide_candidacy(image: Image, node_id: int) -> list[Operation]:
 
 
 def decide_topic(
-    image: Image, name: str, topic_id: bytes, config: Mapping[str, str], assignment: list[list[int]]
+    image: Image,
+    name: str,
+    topic_id: bytes,
+    config: Mapping[str, str],
+    assignment: list[list[int]],
+    is_flushed: bool = False,
 ) -> list[Operation]:
+    """`is_flushed`: its members flush what counts from the beginning."""
     topic = TopicFacts(topic_id, name, dict(config), 0)
     operations: list[Operation] = [
         Create(f"{NAMES}/{name}", encode_fields(id=topic_id.hex())),
         Create(topic.path(), _encode_topic(topic, config)),
     ]
     for index, replicas in enumerate(assignment):
-        operations.append(Create(topic.path(index), _first_facts(image, replicas).encode()))
+        operations.append(Create(topic.path(index), _first_facts(image, replicas, is_flushed).encode()))
     return operations
 
 
-def _first_facts(image: Image, replicas: list[int]) -> PartitionFacts:
+def _first_facts(image: Image, replicas: list[int], is_flushed: bool) -> PartitionFacts:
     """A new partition is in sync wherever somebody is there to have it."""
     members = {node_id: image.brokers[node_id].epoch for node_id in replicas if image.is_able(node_id)}
     leader = next(iter(members), NOBODY)
-    return PartitionFacts(leader, 0, list(members) or list(replicas), list(replicas), 0, [], members)
+    in_sync, flush = (
+        list(members) or list(replicas),
+        FLUSHED if is_flushed and image.has_recovery else UNFLUSHED,
+    )
+    return PartitionFacts(leader, 0, in_sync, list(replicas), 0, [], members, flush=flush)
 
 
-def decide_growth(image: Image, topic: TopicFacts, added: list[list[int]]) -> list[Operation]:
+def decide_growth(
+    image: Image, topic: TopicFacts, added: list[list[int]], is_flushed: bool = False
+) -> list[Operation]:
     """More partitions, numbered on; refused if somebody changed the topic meanwhile."""
     operations: list[Operation] = [Check(topic.path(), topic.version)]
     for index, replicas in enumerate(added, start=len(topic.partitions)):
-        operations.append(Create(topic.path(index), _first_facts(image, replicas).encode()))
+        operations.append(Create(topic.path(index), _first_facts(image, replicas, is_flushed).encode()))
     return operations
 
 

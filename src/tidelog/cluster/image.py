@@ -7,7 +7,8 @@
 | `/features`                 | epoch; levels: feature to its finalized level      | the controller         |
 | `/controller-epoch`         | epoch; the node is never made anew                 | who becomes controller |
 | `/controller`               | id, epoch (ephemeral)                              | the same, in one multi |
-| `/brokers/epochs/<id>`      | epoch, trusted_since; never made anew              | that broker, at start  |
+| `/brokers/epochs/<id>`      | epoch, registered, trusted_since,                  | that broker, at start  |
+|                             | directory, directories; never made anew            |                        |
 |                             | is_retired: left out unless it was unregistered    | the controller         |
 | `/brokers/ids/<id>`         | epoch, host, port, rack, directory, is_stopping;   | that broker            |
 |                             | listeners: name to host and port (ephemeral)       |                        |
@@ -18,7 +19,9 @@
 |                             | server_key in base64                               |                        |
 | `/topics/<id>`              | name, config                                       | the controller         |
 | `/topics/<id>/<partition>`  | leader, leader_epoch, isr, eligible, replicas;     | the leader, controller |
-|                             | members: the broker epoch of each of isr, eligible |                        |
+|                             | members: the stamp of each of isr, eligible        |                        |
+|                             | answers, is_unclean: left out unless it recovers   | replicas, controller   |
+|                             | flush: left out unless members flush what counts   | the leader             |
 |                             | adding, removing: left out if replicas do not move |                        |
 | `/changes/<number>`         | paths that the same multi has written              | whoever wrote them     |
 
@@ -29,7 +32,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -75,7 +78,14 @@ ROOTS = (
     SCRAM,
     TOPICS,
 )
+RECOVERY_LEVEL = 2  # of tidelog.version
+# Whether what is committed is on the disks of the members (R15): not at all; from here on; all of it.
+UNFLUSHED, FLUSHING, FLUSHED = 0, 1, 2
 NOBODY = -1
+NOWHERE = -1
+# Stamps of members that count for nothing: their logs are torn, or may have lost anything. One that cannot be
+# opened and has lost nothing keeps its stamp, below `OFFLINE_STAMP`.
+TORN_STAMP, LOST_STAMP, OFFLINE_STAMP = -1, -2, -10
 
 
 def escape_name(name: str) -> str:
@@ -129,13 +139,37 @@ class BrokerFacts:
 
 
 class BrokerEpoch(NamedTuple):
-    """The last registration of a broker, with which directory. What it had before `trusted_since` it may have
-    lost."""
+    """A broker as the store has known it. What it had before `trusted_since` may have lost what was not
+    flushed. A version before wrote no more than the first four fields, and raised the epoch only to register.
+    """
 
     epoch: int
     trusted_since: int
-    directory: str = ""
+    directory: str = ""  # of its last registration, the first
     is_retired: bool = False  # it is not meant to come back
+    registered: int = -1  # the epoch of its last registration; a start raises the epoch before
+    directories: tuple[str, ...] = ()  # of its last registration, each with a note of that epoch
+
+    def encode(self) -> bytes:
+        fields = {
+            "epoch": self.epoch,
+            "trusted_since": self.trusted_since,
+            "directory": self.directory,
+            "registered": self.registered,
+        }
+        if self.is_retired:
+            fields["is_retired"] = True
+        if self.directories:
+            fields["directories"] = list(self.directories)
+        return encode_fields(**fields)
+
+
+class Answer(NamedTuple):
+    """Where the log of a replica ends, said under a broker epoch, while nobody leads."""
+
+    broker_epoch: int
+    leader_epoch: int  # of its last record
+    end_offset: int  # or NOWHERE: it cannot be opened
 
 
 @dataclass(slots=True)
@@ -146,9 +180,25 @@ class PartitionFacts:
     replicas: list[int]
     version: int
     eligible: list[int] = field(default_factory=list)  # left an ISR below the minimum, with all that counts
-    members: dict[int, int] = field(default_factory=dict)  # the broker epoch each of these two came in with
+    members: dict[int, int] = field(default_factory=dict)  # the broker epoch each of these two came in with;
+    # or what it has lost since, below zero
     adding: list[int] = field(default_factory=list)  # of the replicas, while they move (KIP-455)
     removing: list[int] = field(default_factory=list)
+    answers: dict[int, Answer] = field(default_factory=dict)  # of this leader epoch, if it has no leader
+    is_unclean: bool = False  # an administrator has asked for an unclean election
+    flush: int = UNFLUSHED
+
+    @property
+    def listed(self) -> list[int]:
+        """The members: in sync, or eligible."""
+        return [*self.in_sync_replicas, *self.eligible]
+
+    def stamp(self, node_id: int) -> int:
+        return self.members.get(node_id, 0)
+
+    def without_leader(self) -> PartitionFacts:
+        """Nobody leads; an epoch later, so that nobody goes on leading."""
+        return replace(self, leader=NOBODY, leader_epoch=self.leader_epoch + 1, answers={}, is_unclean=False)
 
     @property
     def is_moving(self) -> bool:
@@ -166,8 +216,16 @@ class PartitionFacts:
 
     def encode(self) -> bytes:
         move = {"adding": self.adding, "removing": self.removing} if self.is_moving else {}
+        recovery: dict[str, Any] = {}
+        if self.answers:
+            recovery["answers"] = {str(node_id): answer for node_id, answer in self.answers.items()}
+        if self.is_unclean:
+            recovery["is_unclean"] = True
+        if self.flush:
+            recovery["flush"] = self.flush
         return encode_fields(
             **move,
+            **recovery,
             leader=self.leader,
             leader_epoch=self.leader_epoch,
             isr=self.in_sync_replicas,
@@ -229,7 +287,20 @@ class Image:
     def is_trusted(self, facts: PartitionFacts, node_id: int) -> bool:
         """Whether a member has kept all that it had when it was taken in."""
         known = self.broker_epochs.get(node_id)
-        return known is not None and facts.members.get(node_id, 0) >= known.trusted_since
+        return known is not None and facts.stamp(node_id) >= known.trusted_since
+
+    def counts(self, facts: PartitionFacts, node_id: int) -> bool:
+        """Whether a member has all that was committed: it has kept everything, or has lost no more than what
+        was not flushed where all that was committed is flushed."""
+        known, stamp = self.broker_epochs.get(node_id), facts.members.get(node_id, 0)
+        if known is None:
+            return False
+        return stamp >= known.trusted_since or (stamp >= 0 and facts.flush == FLUSHED)
+
+    @property
+    def has_recovery(self) -> bool:
+        """Whether all brokers know what stands in a partition that recovers, or has flushed all."""
+        return self.feature_levels.get("tidelog.version", 1) >= RECOVERY_LEVEL
 
     def is_known(self, node_id: int) -> bool:
         """Whether a broker belongs to the cluster, there or not."""
@@ -304,6 +375,8 @@ class Image:
                 fields["trusted_since"],
                 fields.get("directory", ""),
                 fields.get("is_retired", False),
+                fields.get("registered", fields["epoch"]),
+                tuple(fields.get("directories", ())),
             )
         elif path.startswith(BROKERS + "/"):
             self._set_broker(int(parts[3]), fields)
@@ -353,6 +426,9 @@ class Image:
             {int(node_id): epoch for node_id, epoch in fields.get("members", {}).items()},
             fields.get("adding", []),
             fields.get("removing", []),
+            {int(node_id): Answer(*answer) for node_id, answer in fields.get("answers", {}).items()},
+            fields.get("is_unclean", False),
+            fields.get("flush", UNFLUSHED),
         )
 
     def _delete(self, path: str) -> None:

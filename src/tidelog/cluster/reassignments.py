@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
-from tidelog.cluster.elections import Elected, elect, is_fit, is_waived, min_insync
+from tidelog.cluster.elections import Elected, elect, is_fit, min_insync
 from tidelog.cluster.image import NOBODY, Image, PartitionFacts, TopicFacts
 from tidelog.protocol.errors import ErrorCode
 
@@ -94,7 +94,7 @@ def decide_cancellation(
 
 def decide_completion(image: Image, facts: PartitionFacts, settings: TopicSettings) -> PartitionFacts | None:
     """The partition without those that leave; None while some of the target are not in sync."""
-    kept = _kept_members(image, facts, settings)
+    kept = _kept_members(image, facts)
     after = facts.replicas_after
     is_ready = all(n in facts.in_sync_replicas and n in kept and image.is_able(n) for n in after)
     if not facts.is_moving or not is_ready:
@@ -102,11 +102,9 @@ def decide_completion(image: Image, facts: PartitionFacts, settings: TopicSettin
     return _with_replicas(image, facts, after, settings)
 
 
-def _kept_members(image: Image, facts: PartitionFacts, settings: TopicSettings) -> list[int]:
+def _kept_members(image: Image, facts: PartitionFacts) -> list[int]:
     """Members that have kept all that is committed."""
-    members = (*facts.in_sync_replicas, *facts.eligible)
-    waived = is_waived(facts, settings)
-    return [node_id for node_id in members if waived or image.is_trusted(facts, node_id)]
+    return [node_id for node_id in facts.listed if image.counts(facts, node_id)]
 
 
 def _with_replicas(
@@ -118,7 +116,7 @@ def _with_replicas(
     eligible = [node_id for node_id in facts.eligible if node_id in replicas]
     stay = [*in_sync, *eligible]
     if len(stay) < len(facts.in_sync_replicas) + len(facts.eligible):
-        kept = [node_id for node_id in _kept_members(image, facts, settings) if node_id in stay]
+        kept = [node_id for node_id in _kept_members(image, facts) if node_id in stay]
         if not in_sync or len(kept) < min_insync(replicas, settings):
             return None
     changed = replace(
@@ -129,6 +127,7 @@ def _with_replicas(
         members={node_id: facts.members[node_id] for node_id in stay if node_id in facts.members},
         adding=[],
         removing=[],
+        answers={},
     )
     if facts.leader in (NOBODY, *replicas):
         return replace(changed, leader_epoch=facts.leader_epoch + 1)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tidelog.broker.broker import Broker
-from tidelog.cluster.elections import Elected, decide_preferred, elect
+from tidelog.cluster.elections import Elected, decide_preferred
 from tidelog.cluster.image import NOBODY, PartitionFacts, TopicFacts
 from tidelog.cluster.store import Done, Outcome
 from tidelog.handlers.names import leader_of
@@ -39,7 +40,7 @@ def handle_elect_leaders(broker: Broker, request: Request) -> Result:
     places = dict.fromkeys((name, index) for name, indexes in rows for index in indexes)
 
     def answer(told: dict[Place, Row]) -> bytes:
-        shown = dict.fromkeys(places, _LATE) | told
+        shown = {place: _DONE if _is_led(broker, *place) else _LATE for place in places} | told
         if is_all:
             shown = {place: row for place, row in shown.items() if row is not _NOT_NEEDED}
         return _answer(request, error, rows, shown)
@@ -52,7 +53,7 @@ def handle_elect_leaders(broker: Broker, request: Request) -> Result:
         broker,
         places,
         lambda place: _decide(broker, kind, *place),
-        broker.control.elect,
+        broker.control.elect if kind == PREFERRED else broker.control.elect_unclean,
         row_of,
         broker.uptime_ms + ELECTION_WAIT_MS,
         answer,
@@ -78,10 +79,18 @@ def _decide(broker: Broker, kind: int, name: str, index: int) -> Elected | Row:
         return _decide_preferred(broker, topic, index, facts, is_led)
     if is_led:
         return _NOT_NEEDED
-    chosen = elect(broker.image, facts, broker.partitions.resolve(topic), is_unclean=True)
-    if chosen is None or chosen.leader in (NOBODY, facts.leader):
+    here = broker.partitions.find(topic.topic_id, index)
+    offline = broker.node_id if here is not None and not here.is_open else NOBODY
+    if not any(broker.image.is_able(node_id) for node_id in facts.replicas if node_id != offline):
         return _NOBODY
-    return Elected(topic, index, chosen)
+    freed = facts if facts.leader == NOBODY else facts.without_leader()
+    return Elected(topic, index, replace(freed, is_unclean=True))
+
+
+def _is_led(broker: Broker, name: str, index: int) -> bool:
+    topic = broker.image.topics.get(name)
+    is_known = topic is not None and index in topic.partitions
+    return topic is not None and is_known and leader_of(broker, topic, index, broker.image.brokers) != NOBODY
 
 
 def _decide_preferred(

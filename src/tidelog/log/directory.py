@@ -7,6 +7,7 @@ is acknowledged, nothing is tried again (L10).
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 
 from tidelog.base.files import Directory
@@ -18,6 +19,8 @@ from tidelog.log.checkpoint import (
     read_offsets,
     write_offsets,
 )
+from tidelog.log.manifest import Manifest
+from tidelog.log.trust import Kept, Life, Note, fields_of, judge, read_note
 
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -38,60 +41,60 @@ class LogDirectory:
         self.directory = directory
         self.path = directory.path
         self.failure: str | None = None
+        self.is_lost = False  # by that failure
         self.was_clean = False
         self.is_cached = False  # what is found may be in memory alone, and never have reached the disk
-        self.clean_epoch = -1  # of the broker when it was stopped cleanly
-        self._last_run: tuple[str, int] = ("", -1)  # under which boot of the machine, and as which epoch
+        self.kept = Kept.WHOLE  # since the last life, by its marks; whole again once the store knows
+        self.failed_before: tuple[str, ...] = ()  # directories that failed in the last life, by its note
         self.directory_id = ""
         self.recovery_points: Offsets = {}
         self.start_offsets: Offsets = {}
         self.high_watermarks: Offsets = {}
+        self.manifest = Manifest(directory)
         self.partition_count = 0
 
-    def fail(self, reason: str) -> None:
-        """After a failed write the kernel may have dropped what it was told before."""
-        self.failure = reason
-        with suppress(OSError):
-            self.directory.remove(RUNNING)
+    def fail(self, reason: str, is_lost: bool) -> None:
+        """After an I/O error the kernel may have dropped what it was told before; a full disk keeps it."""
+        self.failure, self.is_lost = reason, is_lost
+        if is_lost:
+            with suppress(OSError):
+                self.directory.remove(RUNNING)
 
     @property
     def offsets(self) -> tuple[Offsets, Offsets, Offsets]:
         """What the checkpoints had when the directory was opened, of logs that are not open yet."""
         return self.recovery_points, self.start_offsets, self.high_watermarks
 
+    def peek(self, boot_id: str, life: Life) -> None:
+        """Find out how the last life ended here. An empty directory is whole: nothing was in it."""
+        is_new = not self.directory.exists(META_PROPERTIES)
+        content = self.directory.read_whole(CLEAN_SHUTDOWN)
+        self.was_clean = is_new or content is not None
+        note = read_note(self.directory.read_whole(RUNNING))
+        was_rebooted = boot_id != "" and note is not None and note.boot not in ("", boot_id)
+        self.is_cached = not self.was_clean and not was_rebooted
+        if is_new:
+            return
+        self.kept = judge(life, _epoch_of(content), note, boot_id, self.directory.mount())
+        if note is not None and note.broker_epoch >= life.registered:
+            self.failed_before = note.failed
+
     def open(self, cluster_id: str, node_id: int, directory_id: str) -> None:
-        """Check whose it is, read the checkpoints, and take away the sign of a clean stop."""
+        """Check whose it is, and read the checkpoints."""
         self._check_owner(cluster_id, node_id, directory_id)
         self.recovery_points = read_offsets(self.directory, RECOVERY_POINTS)
         self.start_offsets = read_offsets(self.directory, LOG_START_OFFSETS)
         self.high_watermarks = read_offsets(self.directory, HIGH_WATERMARKS)
-        self.directory.remove(CLEAN_SHUTDOWN)
+        self.manifest.load()
         for name in self.directory.names():
             if name.endswith((DELETE_SUFFIX, FUTURE_SUFFIX)):
                 self.directory.remove(name)
 
-    def peek_clean(self, boot_id: str = "") -> bool:
-        """Whether the last stop was clean; an empty directory is."""
-        is_new = not self.directory.exists(META_PROPERTIES)
-        content = self.directory.read_whole(CLEAN_SHUTDOWN)
-        self.was_clean = is_new or content is not None
-        self.clean_epoch = int(_number_of(content, "brokerEpoch"))
-        running = self.directory.read_whole(RUNNING)
-        self._last_run = (str(_field_of(running, "boot") or ""), _number_of(running, "brokerEpoch"))
-        was_rebooted = boot_id != "" and self._last_run[0] not in ("", boot_id)
-        self.is_cached = not self.was_clean and not was_rebooted
-        return self.was_clean
-
-    def has_kept_all(self, boot_id: str, broker_epoch: int) -> bool:
-        """Whether nothing is gone that the broker of that epoch had written: it was stopped cleanly, or
-        killed while the machine ran on, which keeps what it was told to write."""
-        was_killed = boot_id != "" and self._last_run[0] == boot_id and self._last_run[1] >= broker_epoch
-        return was_killed or self.clean_epoch >= broker_epoch
-
-    def mark_running(self, boot_id: str, broker_epoch: int) -> None:
-        """Not made durable: it counts only as long as the machine runs on."""
-        content = json.dumps({"boot": boot_id, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-        self.directory.replace_whole(RUNNING, content.encode(), durable=False)
+    def write_note(self, boot_id: str, broker_epoch: int, failed: Sequence[str]) -> None:
+        """Say who uses the directory, and what it may have lost before; the last clean stop is history."""
+        note = Note(boot_id, self.directory.mount(), broker_epoch, self.kept, tuple(failed))
+        self.directory.replace_whole(RUNNING, note.encode())
+        self.directory.remove(CLEAN_SHUTDOWN)
 
     def _check_owner(self, cluster_id: str, node_id: int, directory_id: str) -> None:
         content = self.directory.read_whole(META_PROPERTIES)
@@ -135,15 +138,8 @@ class LogDirectory:
         self.directory.replace_whole(CLEAN_SHUTDOWN, content.encode())
 
 
-def _field_of(content: bytes | None, name: str) -> object:
-    try:
-        return json.loads(content or b"{}").get(name)
-    except (ValueError, AttributeError):
-        return None  # not what this program writes
-
-
-def _number_of(content: bytes | None, name: str) -> int:
-    found = _field_of(content, name)
+def _epoch_of(clean: bytes | None) -> int:
+    found = fields_of(clean).get("brokerEpoch")
     return found if isinstance(found, int) else -1
 
 

@@ -17,6 +17,7 @@ from tidelog.base.files import Directory, File, FileSlice
 from tidelog.log.admission import admit
 from tidelog.log.checkpoint import LEADER_EPOCHS
 from tidelog.log.epochs import LeaderEpochs
+from tidelog.log.manifest import MANIFEST
 from tidelog.log.producers import EndedTransaction, Producers
 from tidelog.log.scan import Damage, Place
 from tidelog.log.segment import (
@@ -340,6 +341,8 @@ class Log:
         directories = [self.directory] if self.is_folder_unsynced or replaced or is_last else []
         if self.new_in is not None:
             directories.append(self.new_in)
+            if self.new_in.exists(MANIFEST):
+                replaced.append(self.new_in.open(MANIFEST))
         job = FlushJob(self.end_offset, files + replaced, directories, len(self._unsynced_names))
         self.is_folder_unsynced = False
         self._flush_job = job

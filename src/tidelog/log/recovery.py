@@ -2,10 +2,11 @@
 
 After a clean stop nothing is scanned but the few batches behind the last index entry. After a crash,
 the segments from the recovery point on are read whole: every checksum, every offset; the first batch
-that is torn or corrupt is cut off with all that follows, and the indexes are made anew.
+that is torn or corrupt is cut off with all that follows, and the indexes are made anew. What was found says
+what the log has kept (`trust`).
 
 **Invariant:** a batch that was whole before the crash is whole after it; a segment that ends below the
-recovery point is never cut.
+recovery point is never cut; what a cut says of the log is marked on the disk before it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tidelog.log.segment import (
     file_name,
 )
 from tidelog.log.transactions import AbortedIndex
+from tidelog.log.trust import Kept, is_broken_off, write_mark
 
 
 @dataclass(slots=True)
@@ -43,6 +45,7 @@ class Recovery:
 
     scanned_bytes: int = 0
     cut_bytes: int = 0
+    kept: Kept = Kept.WHOLE
     rebuilt: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -55,10 +58,14 @@ def open_log(
     start_offset: int = 0,
     is_clean: bool = False,
     is_cached: bool = False,
+    high_watermark: int = 0,
+    kept: Kept = Kept.WHOLE,
+    broker_epoch: int = 0,
 ) -> tuple[Log, Recovery]:
     """The log in `directory`, made if it is empty, ready to append to and to read from. What was not flushed
-    may be `is_cached`: there only because the machine has run on since it was written."""
-    opening = _Opening(directory, settings, now_ms, recovery_point, is_clean, is_cached)
+    may be `is_cached`: there only because the machine has run on since it was written. `kept` is what is
+    known of the log before it is opened; what it turns out to have lost is marked with the broker's epoch."""
+    opening = _Opening(directory, settings, now_ms, recovery_point, is_clean, is_cached, kept, broker_epoch)
     if opening.find_files():
         opening.load_segments(start_offset)
         opening.recover()
@@ -67,6 +74,7 @@ def open_log(
     log = opening.log
     if start_offset > log.end_offset:  # offsets below it were given once and must not be given again (L1)
         opening.restart_at(start_offset)
+    opening.check_end(high_watermark)
     log.start_offset = max(start_offset, log.bases[0])
     log.recovery_point = log.end_offset if opening.is_clean else min(recovery_point, log.end_offset)
     log.last_flush_ms = now_ms
@@ -82,9 +90,13 @@ class _Opening:
         recovery_point: int,
         is_clean: bool,
         is_cached: bool,
+        kept: Kept,
+        broker_epoch: int,
     ) -> None:
         self.log = Log(directory, settings)
-        self.report = Recovery()
+        self.report = Recovery(kept=kept)
+        self._before = kept
+        self._broker_epoch = broker_epoch
         self._directory = directory
         self._now_ms = now_ms
         self._recovery_point = recovery_point
@@ -155,9 +167,28 @@ class _Opening:
 
     def restart_at(self, start_offset: int) -> None:
         """The log ends below where it must start: empty it and begin there."""
+        self._note_cut()
         self._report_dropped(0, f"the log starts at {start_offset}")
         restart(self.log, start_offset, self._now_ms)
         self.log.epochs.write(durable=True)  # with all that has changed in the folder
+
+    def check_end(self, high_watermark: int) -> None:
+        """What was flushed, or was committed and cannot have been lost by a power cut, must be there."""
+        is_flushed = self._before is Kept.WHOLE or self.log.settings.flush_messages == 1
+        reached = max(self._recovery_point, high_watermark if is_flushed else 0)
+        if self.log.end_offset < reached:
+            self._note_loss(Kept.LOST)
+
+    def _note_cut(self) -> None:
+        """The log is about to be cut to its end as it is now: only a power cut excuses that, and only of what
+        was not flushed."""
+        is_excused = self._before is not Kept.WHOLE and self.log.end_offset >= self._recovery_point
+        self._note_loss(Kept.TORN if is_excused else Kept.LOST)
+
+    def _note_loss(self, kept: Kept) -> None:
+        if kept > self.report.kept:
+            self.report.kept = kept
+            write_mark(self._directory, kept, self._broker_epoch)
 
     def _tail_is_whole(self) -> bool:
         """After a clean stop: the batches behind the last index entry end where the file ends."""
@@ -249,15 +280,19 @@ class _Opening:
         if segment.base_offset in log.aborted:
             log.aborted.pop(segment.base_offset).reset()
         must_follow = place == len(log.segments) - 1 and not log.settings.is_compacted
+        last_epoch = -1
         scan = Scan(segment.file, 0, segment.size, segment.base_offset)
         for batch, data in scan.batches():
             header = batch.header
             base_offset = header.base_offset
-            if base_offset < log.end_offset or (must_follow and base_offset != log.end_offset):
+            is_next = base_offset == log.end_offset
+            is_astray = must_follow and not is_next and _is_astray(segment, batch, last_epoch)
+            if base_offset < log.end_offset or is_astray:
                 scan.problem = f"a batch at {scan.position} has offset {base_offset}, not {log.end_offset}"
                 break
-            if base_offset != log.end_offset or header.record_count != header.last_offset_delta + 1:
+            if not is_next or header.record_count != header.last_offset_delta + 1:
                 self._is_dense = False
+            last_epoch = header.leader_epoch
             index_batch(log, segment, batch)
             log.epochs.assign(batch.header.leader_epoch, base_offset)
             if batch.header.last_offset >= self._replay_from:
@@ -270,9 +305,22 @@ class _Opening:
             return True
         self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)}: {scan.problem}")
         self.report.cut_bytes += segment.size - scan.position
+        if not self._is_broken_off(place, segment, scan.position):
+            self._note_cut()
         segment.truncate(scan.position)
         segment.file.sync()  # or the next crash might bring back what is cut, behind what is written now
         return False
+
+    def _is_broken_off(self, place: int, segment: Segment, position: int) -> bool:
+        """Whether what is cut is a write of the last life that its kill broke off."""
+        is_last = place == len(self.log.segments) - 1 and not self._was_stopped
+        end = self.log.end_offset
+        return (
+            is_last
+            and self._before is Kept.WHOLE
+            and end >= self._recovery_point
+            and is_broken_off(segment.file, position, segment.size, end)
+        )
 
     def _apply(self, batch: BatchAt, data: memoryview, note_aborts: bool, base: int) -> None:
         problem = apply_batch(self.log, batch.header, data, base, note_aborts)
@@ -281,6 +329,8 @@ class _Opening:
 
     def _drop_from(self, place: int, why: str) -> None:
         """Segments behind a cut are not part of the log any more."""
+        if place < len(self.log.segments):
+            self._note_cut()
         self._report_dropped(place, why)
         drop_segments(self.log, place)
         self._directory.sync()
@@ -289,6 +339,16 @@ class _Opening:
         for segment in self.log.segments[place:]:
             self.report.problems.append(f"{file_name(segment.base_offset, LOG_SUFFIX)} dropped: {why}")
             self.report.cut_bytes += segment.size
+
+
+def _is_astray(segment: Segment, batch: BatchAt, last_epoch: int) -> bool:
+    """Whether a batch behind a gap in the last segment has no right to its offset, which no checksum covers.
+    Records may be missing if the topic was compacted once, whatever its policy is now: then the next batch
+    follows this one."""
+    header = batch.header
+    behind = next(walk_headers(segment.file, batch.position + header.size, segment.size), None)
+    is_followed = behind is not None and behind.header.base_offset > header.last_offset
+    return not is_followed or header.leader_epoch < last_epoch
 
 
 def _is_dense(segment: Segment) -> bool:

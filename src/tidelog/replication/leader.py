@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from tidelog.base.forms import PLAINTEXT
 from tidelog.cluster.elections import leave
-from tidelog.cluster.image import Image, PartitionFacts
+from tidelog.cluster.image import FLUSHED, FLUSHING, TORN_STAMP, UNFLUSHED, Image, PartitionFacts
 
 UNKNOWN_OFFSET = -1
 AWAIT_MS_MAX = 500
@@ -104,8 +104,9 @@ class Leadership:
             if node_id in self.followers and node_id not in self.facts.in_sync_replicas:
                 self.followers[node_id].caught_up_ms = now_ms
         for node_id in self.in_sync_followers:
-            if node_id not in facts.in_sync_replicas:  # perhaps its disk has failed: it must show what it has
-                self.followers[node_id].end_offset = UNKNOWN_OFFSET
+            is_lost = facts.stamp(node_id) < 0 <= self.facts.stamp(node_id)
+            if is_lost or node_id not in facts.in_sync_replicas:  # perhaps its disk has failed: it must show
+                self.followers[node_id].end_offset = UNKNOWN_OFFSET  # what it has
         self.facts = facts
         self.pending = None
         self._find_required()
@@ -133,22 +134,20 @@ class Leadership:
 
     # The high watermark.
 
-    def covers(self, facts: PartitionFacts, node_id: int, is_waived: bool) -> bool:
+    def covers(self, facts: PartitionFacts, node_id: int) -> bool:
         """Whether what a member shows by its fetches counts: its broker is the one that was taken in, or
-        has lost nothing since. It may have registered anew, and not have heard of it yet."""
+        has lost nothing since. It may have registered again, and not have heard of it yet."""
         known = self._image.broker_epochs.get(node_id)
         if known is None or not known.trusted_since <= self.followers[node_id].broker_epoch <= known.epoch:
             return False
-        return is_waived or facts.members.get(node_id, 0) >= known.trusted_since
+        return self._image.counts(facts, node_id)
 
-    def trusted_count(self, is_waived: bool) -> int:
+    def counted(self) -> int:
         """Members of the confirmed ISR that an election would count."""
         facts, image = self.facts, self._image
-        if is_waived:
-            return len(facts.in_sync_replicas)
         count = 0
         for node_id in facts.in_sync_replicas:
-            count += image.is_trusted(facts, node_id)
+            count += image.counts(facts, node_id)
         return count
 
     def least_end_offset(self, own_end_offset: int) -> int:
@@ -160,13 +159,13 @@ class Leadership:
             least = min(least, self.followers[self.awaited].end_offset)
         return least
 
-    def committed(self, own_end_offset: int, min_insync: int, is_waived: bool) -> int:
+    def committed(self, own_end_offset: int, min_insync: int) -> int:
         """How far all have got who must; nothing is below it that one of them lacks."""
-        if self.facts.eligible or self.trusted_count(is_waived) < min_insync:
+        if self.facts.eligible or self.counted() < min_insync:
             return UNKNOWN_OFFSET
         facts = self.pending or self.facts
         for node_id in self._required:
-            if not self.covers(facts if node_id in facts.members else self.facts, node_id, is_waived):
+            if not self.covers(facts if node_id in facts.members else self.facts, node_id):
                 return UNKNOWN_OFFSET
         return self.least_end_offset(own_end_offset)
 
@@ -179,30 +178,41 @@ class Leadership:
         min_insync: int,
         end_offset: int,
         high_watermark: int,
-        is_waived: bool,
+        wants_flushed: bool,
     ) -> PartitionFacts | None:
-        """The partition as it should be, if its ISR is to change and no change is pending."""
+        """The partition as it should be, if that is to change and no change is pending."""
         facts = self.facts
         if self.pending is not None:
             return None
+        if wants_flushed and facts.flush == UNFLUSHED:
+            # Under a new epoch: a follower that fetches under it knows that only flushed bytes count.
+            return replace(facts, flush=FLUSHING, leader_epoch=facts.leader_epoch + 1)
+        flush = self._flush(wants_flushed, high_watermark)
         near = {n for n, each in self.followers.items() if each.is_near(now_ms, lag_max_ms, end_offset)}
-        stay = [
-            n
-            for n in facts.in_sync_replicas
-            if n == self._node_id or (n in near and self._may_stay(n, is_waived))
-        ]
+        stay = [n for n in facts.in_sync_replicas if n == self._node_id or (n in near and self._may_stay(n))]
         joining = [n for n in self.followers if n in near - {*stay} and self._may_join(n, high_watermark)]
         proposed = [n for n in facts.replicas if n in stay or n in joining]
         eligible, members = leave(facts, proposed, min_insync)
         members |= {node_id: self.followers[node_id].broker_epoch for node_id in joining}
+        if flush == FLUSHED != facts.flush:  # that excuses power cuts to come, none that has been
+            doubted = [n for n in members if n not in joining and not self._image.is_trusted(facts, n)]
+            members |= {node_id: min(members[node_id], TORN_STAMP) for node_id in doubted}
         same = set(proposed) == set(facts.in_sync_replicas) and eligible == facts.eligible
+        same = same and flush == facts.flush
         if same and all(facts.members.get(n) == members[n] for n in proposed):
             return None
-        return replace(facts, in_sync_replicas=proposed, eligible=eligible, members=members)
+        return replace(facts, in_sync_replicas=proposed, eligible=eligible, members=members, flush=flush)
 
-    def _may_stay(self, node_id: int, is_waived: bool) -> bool:
+    def _flush(self, is_wanted: bool, high_watermark: int) -> int:
+        """Whether all that is committed is flushed: what was there when members began to flush is, once the
+        high watermark has got there."""
+        if not is_wanted:
+            return UNFLUSHED
+        return FLUSHED if high_watermark >= self.start_offset else self.facts.flush
+
+    def _may_stay(self, node_id: int) -> bool:
         image = self._image
-        return image.is_able(node_id) and (is_waived or image.is_trusted(self.facts, node_id))
+        return image.is_able(node_id) and image.counts(self.facts, node_id)
 
     def _may_join(self, node_id: int, high_watermark: int) -> bool:
         end_offset = self.followers[node_id].end_offset

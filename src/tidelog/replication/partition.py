@@ -21,11 +21,12 @@ from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import FileSlice
-from tidelog.cluster.elections import is_waived, min_insync
-from tidelog.cluster.image import NOBODY, Image, PartitionFacts
+from tidelog.cluster.elections import min_insync
+from tidelog.cluster.image import NOBODY, UNFLUSHED, Image, PartitionFacts
 from tidelog.log.directory import LogDirectory
 from tidelog.log.log import Appended, FlushJob, Log
 from tidelog.log.replica import append_replica, restart, truncate
+from tidelog.log.trust import Kept
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.leader import Leadership
 
@@ -86,7 +87,9 @@ class Partition:
         "index",
         "is_cutting",
         "is_flush_wanted",
+        "is_flushed",
         "is_internal",
+        "kept",
         "leader_epoch",
         "leader_id",
         "leadership",
@@ -108,12 +111,14 @@ class Partition:
         log: Log,
         directory: LogDirectory,
         high_watermark: int = 0,
+        kept: Kept = Kept.WHOLE,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
         self.log = log
         self.directory = directory
+        self.kept = kept  # since its last life, until the store knows; or until its disk failed
         self.role = Role.FOLLOWER
         self.error_code = _NOT_LEADER  # why this replica takes nobody's records, or none
         self.facts: PartitionFacts | None = None
@@ -123,6 +128,7 @@ class Partition:
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
         self.is_internal = topic in INTERNAL_TOPICS
         self.is_flush_wanted = False
+        self.is_flushed = False  # only flushed bytes count (R15)
         self._is_free = False  # what is appended is committed: nobody else is waited for
         self._unflushed_count = 0
         self._flush_job: FlushJob | None = None
@@ -166,6 +172,7 @@ class Partition:
             self.leadership = Leadership(node_id, image, facts, self.log.end_offset, now_ms)
             self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
         self.facts = facts
+        self._note_mode()
         self.note_rules()
 
     def become_follower(self, facts: PartitionFacts) -> None:
@@ -176,6 +183,14 @@ class Partition:
         self.facts = facts
         self.leadership = None
         self._is_free = False
+        self._note_mode()
+
+    def _note_mode(self) -> None:
+        """The setting decides, and as long as the store says so what it was."""
+        is_kept = self.facts is not None and self.facts.flush != UNFLUSHED
+        self.is_flushed = is_kept or self.log.settings.flush_messages == 1
+        if self.is_flushed and self._unflushed_count:
+            self.is_flush_wanted = True
 
     @property
     def min_insync(self) -> int:
@@ -183,16 +198,12 @@ class Partition:
         return min_insync(self.facts.replicas, self.log.settings) if self.facts is not None else 1
 
     @property
-    def is_waived(self) -> bool:
-        return self.facts is not None and is_waived(self.facts, self.log.settings)
-
-    @property
     def is_under_minimum(self) -> bool:
         """Whether too few replicas are in sync for acks=all (R6)."""
         leadership = self.leadership
         if leadership is None or self._is_free:
             return False
-        return leadership.trusted_count(self.is_waived) < self.min_insync
+        return leadership.counted() < self.min_insync
 
     @property
     def is_settled(self) -> bool:
@@ -204,9 +215,8 @@ class Partition:
         leadership = self.leadership
         self._is_free = False
         if leadership is not None and leadership.is_alone:
-            flushed_only = self.log.settings.flush_messages == 1
-            reached = leadership.committed(0, self.min_insync, self.is_waived)
-            self._is_free = reached == 0 and not flushed_only and leadership.awaited is None
+            reached = leadership.committed(0, self.min_insync)
+            self._is_free = reached == 0 and not self.is_flushed and leadership.awaited is None
         return self.maybe_advance()
 
     def begin_await(self, node_id: int, now_ms: int) -> None:
@@ -248,6 +258,7 @@ class Partition:
     def use_settings(self, settings: TopicSettings) -> None:
         """Settings that were changed while the partition is served; they hold from the next request on."""
         self.log.settings = settings
+        self._note_mode()
         if self._unflushed_count and self._unflushed_count >= settings.flush_messages:
             self.is_flush_wanted = True
         if self.role is Role.LEADER:
@@ -291,7 +302,7 @@ class Partition:
 
     def _note_grown(self, record_count: int, has_rolled: bool) -> None:
         self._unflushed_count += record_count
-        if self._unflushed_count >= self.log.settings.flush_messages or has_rolled:
+        if self._unflushed_count >= self.log.settings.flush_messages or has_rolled or self.is_flushed:
             self.is_flush_wanted = True
         if self._is_free:
             self.high_watermark = self.log.end_offset
@@ -301,7 +312,7 @@ class Partition:
         """How far this replica's log counts: to its end or, where only flushed bytes do, to what is
         flushed."""
         log = self.log
-        return log.recovery_point if log.settings.flush_messages == 1 else log.end_offset
+        return log.recovery_point if self.is_flushed else log.end_offset
 
     def maybe_advance(self) -> bool:
         """Move the high watermark to what every in-sync replica has; whether it moved."""
@@ -309,7 +320,7 @@ class Partition:
         end_offset = self.counted_end_offset
         if leadership is None or leadership.least_end_offset(end_offset) <= self.high_watermark:
             return False
-        reached = leadership.committed(end_offset, self.min_insync, self.is_waived)
+        reached = leadership.committed(end_offset, self.min_insync)
         if reached <= self.high_watermark:
             return False
         self.high_watermark = reached

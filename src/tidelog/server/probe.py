@@ -192,7 +192,7 @@ class Probe:
 
     def _health(self) -> tuple[int, str]:
         broker = self._watched.broker
-        status = "failed" if broker.has_failed else "ok" if broker.is_serving else "starting"
+        status = "failed" if broker.is_failing else "ok" if broker.is_serving else "starting"
         directories = broker.partitions.directories
         facts = {
             "status": status,

@@ -293,7 +293,7 @@ def _leaderless_count(broker: Broker) -> int:
 def _broker_lines(broker: Broker, topic_count: int, counts: _Counts) -> Iterator[str]:
     directories = broker.partitions.directories
     failed = [directory for directory in directories if directory.failure is not None]
-    state = FAILED if broker.has_failed else RUNNING if broker.is_serving else STARTING
+    state = FAILED if broker.is_failing else RUNNING if broker.is_serving else STARTING
     is_controller = broker.is_serving and (not broker.is_sharing or broker.control.is_controller)
     topics = broker.image.topics.values()
     partition_count = sum(len(topic.partitions) for topic in topics)

@@ -393,8 +393,8 @@ class Server:
                 self._jobs.flush(partition, job)
         if broker.events:
             self._tell_events()
-            if broker.has_failed:  # which is always told, so that no request need ask
-                self._fail("every log directory is offline")
+        if broker.is_failing and broker.has_failed:
+            self._fail("every log directory is offline")
         if self._unneeded is not None and not broker.replicas.is_needed:
             self._unneeded.set()
         if (has_more or broker.has_work) and not self._is_working:

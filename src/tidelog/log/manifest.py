@@ -1,0 +1,84 @@
+"""The folders that a log directory has: a name and a topic id on each line, after a minus if the partition
+has left for another directory.
+
+A topic may list a broker that was killed before it made the folder. A folder that is missing and was never
+made has lost nothing; one that was made has.
+
+**Invariant:** a folder is listed before it is made; its log's first flush makes the line durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.base.files import Directory, File
+
+MANIFEST = ".tidelog-folders"
+LEFT = "-"
+
+
+class Manifest:
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._file: File | None = None
+        self._listed: dict[tuple[str, str], None] = {}
+        self._left: dict[tuple[str, str], None] = {}
+        self._is_torn = False  # a line that is written now would be part of another one
+
+    def load(self) -> None:
+        """A line that a crash cut off names a folder that holds nothing acknowledged."""
+        content = (self._directory.read_whole(MANIFEST) or b"").decode(errors="replace")
+        *lines, rest = content.split("\n")
+        self._is_torn = rest != ""
+        for row in (line.split(" ") for line in lines):
+            if len(row) == 3 and row[0] == LEFT:
+                self._note_left((row[1], row[2]))
+            elif len(row) == 2:
+                self._note_listed((row[0], row[1]))
+
+    def __contains__(self, entry: tuple[str, str]) -> bool:
+        return entry in self._listed
+
+    def has_left(self, name: str, topic_id: str) -> bool:
+        """Whether a folder that is found is not the partition's log any more."""
+        return (name, topic_id) in self._left
+
+    def add(self, name: str, topic_id: str) -> None:
+        if (name, topic_id) not in self._listed:
+            self._append(f"{name} {topic_id}\n")
+            self._note_listed((name, topic_id))
+
+    def remove(self, name: str, topic_id: str) -> None:
+        """The partition has left; what is found of it here from now on is not its log."""
+        if (name, topic_id) in self._listed:
+            self._append(f"{LEFT} {name} {topic_id}\n").sync()
+            self._note_left((name, topic_id))
+
+    def _note_listed(self, entry: tuple[str, str]) -> None:
+        self._left.pop(entry, None)
+        self._listed[entry] = None
+
+    def _note_left(self, entry: tuple[str, str]) -> None:
+        self._listed.pop(entry, None)
+        self._left[entry] = None
+
+    def _append(self, line: str) -> File:
+        if self._is_torn:
+            self._write()
+        if self._file is None:
+            self._file = self._directory.open(MANIFEST)
+        self._file.append(line.encode())
+        return self._file
+
+    def rewrite(self, entries: Iterable[tuple[str, str]]) -> None:
+        """List those and no others: what else was made is gone, by a decision that the store has."""
+        listed = dict.fromkeys(entries)
+        if listed != self._listed or self._left or self._is_torn:
+            self._listed, self._left = listed, {}
+            self._write()
+
+    def _write(self) -> None:
+        listed = [f"{name} {topic_id}\n" for name, topic_id in self._listed]
+        left = [f"{LEFT} {name} {topic_id}\n" for name, topic_id in self._left]
+        self._directory.replace_whole(MANIFEST, "".join([*listed, *left]).encode())
+        self._file, self._is_torn = None, False
