@@ -9,22 +9,26 @@ writable and in sync again in bounded time; what was acknowledged is read again,
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tests.sim.cluster_admin import Admin
+from tests.sim.cluster_ambushes import Ambushes
 from tests.sim.cluster_checkers import (
+    Bound,
     CommittedNeverLost,
     ConsistentRead,
     ControllerEpochMonotonic,
     HighWatermarkNeverFalls,
-    LeaderWasEligible,
+    LeaderHasAll,
     ReplicasAgreeBelowHighWatermark,
     SingleLeaderPerEpoch,
     WhoIsLost,
 )
 from tests.sim.cluster_clients import Consumer, OffsetAsker, Producer, Spot, split_batches
 from tests.sim.cluster_clock import Clock, Violation
+from tests.sim.cluster_damage import Damage
 from tests.sim.cluster_faults import FaultMaker
 from tests.sim.cluster_groups import OFFSETS_TOPIC, CommitsStay, Committer, OffsetReader
 from tests.sim.cluster_moves import Mover, ReplicasMoveUnderNewEpochs
@@ -34,7 +38,7 @@ from tests.sim.cluster_plan import Plan, choose_plan, quiet
 from tests.sim.cluster_tree import Commit, Committed
 from tests.sim.store import NEVER, SimulatedStore
 from tidelog.broker.broker import Broker
-from tidelog.cluster.image import NOBODY, TOPICS
+from tidelog.cluster.image import FLUSHED, NOBODY, TOPICS
 from tidelog.protocol.batch import read_header
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.partition import Partition
@@ -42,6 +46,7 @@ from tidelog.replication.partition import Partition
 LOOK_MS = 500
 COMING_UP_MS = 60_000
 HEALING_MS = 120_000
+LEADING_MS = (2, 5, 10, 20, 40, 80, 160, 320)  # after an election somebody leads
 PRODUCER_ID = 1_000
 
 
@@ -56,19 +61,23 @@ class World:
         self.committed = self.store.tree = Committed()
         self.committed.node_of = self.store.node_of
         self.network = Network(self)
-        self.single, self.eligible = SingleLeaderPerEpoch(), LeaderWasEligible(self.plan.topics[0].is_flushed)
+        self.single = SingleLeaderPerEpoch()
         self.epochs, self.watermark = ControllerEpochMonotonic(), HighWatermarkNeverFalls()
         self.reads, self.kept = ConsistentRead(), CommittedNeverLost()
+        self.leaders = LeaderHasAll()
+        self.leaders.plan = self._look_soon
         self.replicas = ReplicasAgreeBelowHighWatermark()
         self.commits = CommitsStay()
         self.lost = WhoIsLost(self.committed)
         moves = ReplicasMoveUnderNewEpochs()
-        for checker in (self.single, self.eligible, self.epochs, self.lost, moves):
+        for checker in (self.single, self.leaders, self.epochs, self.lost, moves):
             self.committed.observers.append(checker.on_commit)
         self.committed.observers.append(self._note_commit)
         self.nodes = {node_id: self._make_node(node_id) for node_id in range(1, self.plan.broker_count + 1)}
         self.admin = Admin(self)
         self.mover = Mover(self, seed)
+        self.damage = Damage(self)
+        self.ambushes = Ambushes(self)
         self.faults = FaultMaker(self)
         self.spots: list[Spot] = []
         self.producers: list[Producer] = []
@@ -90,8 +99,6 @@ class World:
         events, broker.events = broker.events, []
         for event in events:
             self.clock.note(f"{node.node_id}: {event}")
-            if event.name == "directory offline":  # a while after the disk went bad; it may have joined since
-                self.lost.on_unclean(node.node_id)
 
     # The loop.
 
@@ -117,7 +124,15 @@ class World:
     def _look(self) -> None:
         self.single.look(self)
         self.replicas.look(self)
+        self.leaders.look(self)
         self.clock.after(LOOK_MS, self._look)
+
+    def _look_soon(self, path: str) -> None:
+        """Look at who leads a partition as soon as it does."""
+        for spot in self.spots:
+            if spot.path == path:
+                for delay_ms in LEADING_MS:
+                    self.clock.after(delay_ms, partial(self.leaders.look_at, self, spot))
 
     # The parts of a run.
 
@@ -184,6 +199,7 @@ class World:
         self.run_until(self.clock.now_ms + 10_000, self._is_awake)
         for node in self.nodes.values():
             node.disk.repair()
+            node.is_full = node.disk.kills_writing = False
             if node.broker is not None and any(home.failure for home in node.broker.partitions.directories):
                 self.end_uncleanly(node, loses_power=False)
             if not node.is_running:
@@ -210,10 +226,13 @@ class World:
     @property
     def can_lose_groups(self) -> bool:
         """Whether more brokers were gone when the topic of the groups was made than it must bear."""
-        plan = self.plan.topics[0]
-        bearable = plan.replica_count - 1 if plan.is_flushed else plan.min_insync - 1
-        ids = [topic_id for topic_id, topic in self.committed.topics() if topic["name"] == OFFSETS_TOPIC]
-        return any(self.lost.lost_at_birth[f"{TOPICS}/{each.hex()}/0"] > bearable for each in ids)
+        bounds = self._bounds()
+        for topic_id, topic in self.committed.topics():
+            if topic["name"] == OFFSETS_TOPIC:
+                path = f"{TOPICS}/{topic_id.hex()}"
+                bound, lost = bounds[path], self.lost.lost_at_birth[f"{path}/0"]
+                return sum(loss.counts(bound) for loss in lost) > bound.losses_max
+        return False
 
     def _is_awake(self) -> bool:
         return not any(node.is_paused or node.is_stopping for node in self.nodes.values())
@@ -277,7 +296,7 @@ class World:
         return [node for node in self.nodes.values() if node.broker is not None and node.broker.is_serving]
 
     def facts(self, spot: Spot) -> dict[str, Any]:
-        data = self.committed.at(f"{TOPICS}/{spot.topic_id.hex()}/{spot.partition}")
+        data = self.committed.at(spot.path)
         assert data is not None
         found: dict[str, Any] = json.loads(data)
         return found
@@ -292,28 +311,43 @@ class World:
         if data is None or known is None or node.broker is None or not node.broker.is_serving:
             return False
         facts = json.loads(data)
-        epoch = facts["members"].get(str(node.node_id), -1)
-        return node.node_id in facts["isr"] and bool(epoch >= json.loads(known)["trusted_since"])
+        stamp = facts["members"].get(str(node.node_id), 0)
+        is_excused = facts.get("flush") == FLUSHED and stamp >= 0
+        return node.node_id in facts["isr"] and bool(
+            is_excused or stamp >= json.loads(known)["trusted_since"]
+        )
 
-    def may_lose(self, node_ids: list[int]) -> bool:
-        losses_max = {}
-        for topic_id, topic in self.committed.topics():
-            plan = next((plan for plan in self.plan.topics if plan.name == topic["name"]), None)
-            if topic["name"] == OFFSETS_TOPIC:
-                plan = self.plan.topics[0]  # it is set up like that one
-            if plan is not None and not plan.is_flushed:
-                losses_max[f"{TOPICS}/{topic_id.hex()}"] = plan.min_insync - 1
-        return self.lost.may_lose(node_ids, losses_max)
+    def _bounds(self) -> dict[str, Bound]:
+        """By topic that is to be proved, as a path."""
+        plans = {plan.name: plan for plan in self.plan.topics}
+        plans[OFFSETS_TOPIC] = self.plan.topics[0]  # it is set up like that one
+        return {
+            f"{TOPICS}/{topic_id.hex()}": Bound(plan.min_insync - 1, plan.is_flushed)
+            for topic_id, topic in self.committed.topics()
+            if (plan := plans.get(topic["name"])) is not None
+        }
+
+    def may_lose(self, node_ids: Sequence[int], is_of_disk: bool = False) -> bool:
+        """Whether these may lose what was not flushed, or what is on their disks."""
+        bounds = self._bounds()
+        failing = [n for n, node in self.nodes.items() if node.disk.is_faulty and not node.is_full]
+        if failing and not is_of_disk and not self.lost.may_lose([*node_ids, *failing], False, bounds):
+            return False
+        return self.lost.may_lose([*node_ids, *failing] if is_of_disk else node_ids, is_of_disk, bounds)
 
     def end_uncleanly(self, node: ClusterNode, loses_power: bool) -> None:
+        """A kill alone loses nothing."""
         self._count(node)
-        is_lost = loses_power or not node.keeps_all
         if loses_power:
             node.lose_power()
+            self.lost.on_loss(node.node_id, is_of_disk=False)
         else:
             node.kill()
-        if is_lost:
-            self.lost.on_unclean(node.node_id)
+
+    def on_fault(self, node: ClusterNode) -> None:
+        """Something has failed on a disk: from now on it may lack anything, unless it was only full."""
+        if not node.is_full:
+            self.lost.on_loss(node.node_id, is_of_disk=True)
 
     def _count(self, node: ClusterNode) -> None:
         if node.broker is not None:
@@ -327,7 +361,15 @@ class World:
         heard of later; then nobody else starts it again."""
         self.end_uncleanly(node, loses_power=False)
         if not self.faults.is_on:
-            self.clock.after(1_000, lambda: None if node.is_running else node.start())
+            self._start_again(node)
+
+    def on_ended(self, node: ClusterNode) -> None:
+        """The process has ended by itself, or while it wrote: who looks after it starts it again."""
+        self.end_uncleanly(node, loses_power=False)
+        self._start_again(node)
+
+    def _start_again(self, node: ClusterNode) -> None:
+        self.clock.after(1_000, lambda: None if node.is_running else node.start())
 
     # What clients have seen.
 
@@ -375,7 +417,7 @@ class World:
             self._count(node)
         counts = self.clock.counts
         counts["controllers"] = self.epochs.controller_count
-        counts["new leader epochs"] = self.eligible.election_count
+        counts["new leader epochs"] = self.leaders.election_count
         for name in ("expiries", "lost, applied", "lost, not applied", "late, applied", "stale readings"):
             counts[name] = self.store.counts[name]
         return dict(counts)

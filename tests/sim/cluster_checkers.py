@@ -7,9 +7,10 @@ disks, never by what a broker believes of itself, but for whether it leads.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.sim.cluster_clients import Producer, Spot, values_of
+from tests.sim.cluster_clients import Producer, Spot, split_batches, values_of
 from tests.sim.cluster_clock import Violation
 from tests.sim.cluster_tree import Commit, Committed
 from tidelog.cluster.image import BROKER_EPOCHS, CONTROLLER, CONTROLLER_EPOCH, NAMES, NOBODY, TOPICS
@@ -59,44 +60,76 @@ class SingleLeaderPerEpoch:
             raise Violation(f"{known} and {node_id} both lead {path} under epoch {epoch}")
 
 
-class LeaderWasEligible:
-    """Who comes to lead was in sync or eligible, and had lost nothing since (R7)."""
+class LeaderHasAll:
+    """Who leads has every record that was acknowledged with acks=all or shown to anybody, byte for byte,
+    whatever it was elected by (R7). Judged is who really leads: one that was elected and has lost something
+    since may know better."""
 
-    def __init__(self, is_all_flushed: bool) -> None:
-        self._is_all_flushed = is_all_flushed  # as brokers are set, unless a topic is set otherwise
+    def __init__(self) -> None:
         self.election_count = 0
+        self._judged: set[tuple[int, int, str, int]] = set()  # node, life, partition, epoch
+        self.plan: Callable[[str], None] = lambda path: None  # have somebody look at a partition soon
 
     def on_commit(self, commit: Commit) -> None:
         for path, data in commit.written.items():
             before = commit.before.get(path)
             if is_partition(path) and before is not None:
-                self._judge(commit, path, json.loads(before), json.loads(data))
+                self._follow(path, json.loads(before), json.loads(data))
 
-    def _judge(self, commit: Commit, path: str, old: dict[str, Any], new: dict[str, Any]) -> None:
-        leader = new["leader"]
+    def _follow(self, path: str, old: dict[str, Any], new: dict[str, Any]) -> None:
         if new["leader_epoch"] == old["leader_epoch"]:
-            if leader != old["leader"]:
+            if new["leader"] != old["leader"]:
                 raise Violation(f"{path} went from {old} to {new} without a new epoch")
             return
         if new["leader_epoch"] != old["leader_epoch"] + 1:
             raise Violation(f"the epoch of {path} went from {old} to {new}")
         self.election_count += 1
-        if leader == NOBODY or self._is_waived(commit, path, old):
-            return
-        since = json.loads(commit.at(f"{BROKER_EPOCHS}/{leader}") or b'{"trusted_since": 0}')["trusted_since"]
-        if new["members"].get(str(leader), 0) < since:
-            return  # it has been away again and will not lead
-        was_member = leader in old["isr"] or leader in old["eligible"]
-        if not was_member or old["members"].get(str(leader), 0) < since:
-            raise Violation(f"{path}: {leader} was elected from {old}, trusted since {since}")
+        self.plan(path)
 
-    def _is_waived(self, commit: Commit, path: str, old: dict[str, Any]) -> bool:
-        topic = json.loads(commit.at(path.rpartition("/")[0]) or b'{"config": {}}')
-        if self._is_all_flushed or topic["config"].get("flush.messages") == "1":
-            return old["leader"] == NOBODY or bool(old["isr"])
-        before = [node_id for node_id in old["replicas"] if node_id not in old.get("adding", ())]
-        is_alone = len(before) == 1 and old["isr"] == before and not old["eligible"]
-        return len(old["replicas"]) == 1 or is_alone
+    def look(self, world: World) -> None:
+        for spot in world.spots:
+            self.look_at(world, spot)
+
+    def look_at(self, world: World, spot: Spot) -> None:
+        facts = world.facts(spot)
+        node = world.nodes.get(facts["leader"])
+        here = world.find(node, spot) if node is not None else None
+        if node is None or here is None or here.role is not Role.LEADER or node.disk.is_faulty:
+            return
+        key = (node.node_id, node.life, spot.path, here.leader_epoch)
+        if here.leader_epoch == facts["leader_epoch"] and key not in self._judged:
+            self._judged.add(key)
+            self._judge(world, spot, here, f"{spot}: {node.node_id} leads under {here.leader_epoch}")
+
+    def _judge(self, world: World, spot: Spot, leader: Partition, who: str) -> None:
+        data, shown = read_all(leader.log), world.replicas.shown(spot)
+        if data[: len(shown)] != shown:
+            raise Violation(
+                f"{who}; it has {len(data)} bytes, and not those {len(shown)} that were committed"
+            )
+        found = dict(
+            pair for batch in split_batches(memoryview(data)[len(shown) :]) for pair in values_of(batch)
+        )
+        first = _end_of(shown)
+        for what, values in (("acknowledged", world.kept.acknowledged), ("read", world.reads.values)):
+            for offset, value in values.get(spot, {}).items():
+                if offset >= first and found.get(offset) != value:
+                    ends = f"its log ends at {leader.log.end_offset}"
+                    raise Violation(
+                        f"{who}; {value!r} was {what} at {offset}, it has {found.get(offset)!r}, {ends}"
+                    )
+
+
+def read_all(log: Log) -> bytes:
+    """The bytes of a whole log."""
+    pieces, offset = [b""], log.start_offset
+    while offset < log.end_offset:
+        records = log.read(offset, log.end_offset, 1 << 20, True)
+        assert records is not None
+        pieces.append(records.read())
+        records.release()
+        offset = _end_of(pieces[-1])
+    return b"".join(pieces)
 
 
 class ControllerEpochMonotonic:
@@ -129,9 +162,10 @@ class ControllerEpochMonotonic:
         if not is_partition(path) or before is None or after is None:
             return True
         old, new = json.loads(before), json.loads(after)
-        if new["leader"] == NOBODY or old["replicas"] == [new["leader"]]:
+        if new["leader"] == NOBODY or {*old["isr"], *old["eligible"]} == {new["leader"]}:
             return False  # one that gives up leading, or that nobody can lead in place of
-        return bool(old["leader"] != new["leader"] or old["leader_epoch"] != new["leader_epoch"])
+        has_epoch = old["leader_epoch"] != new["leader_epoch"] and old.get("flush") == new.get("flush")
+        return bool(old["leader"] != new["leader"] or has_epoch)
 
 
 class HighWatermarkNeverFalls:
@@ -234,6 +268,10 @@ class ReplicasAgreeBelowHighWatermark:
         # By node, life and partition; one that was moved away and back has another log.
         self._checked: dict[tuple[int, int, bytes, int], tuple[Log, int, int]] = {}
 
+    def shown(self, spot: Spot) -> bytes:
+        """All that was committed, as far as anybody has looked."""
+        return bytes(self._bytes.get((spot.topic_id, spot.partition), b""))
+
     def look(self, world: World) -> None:
         for node in world.nodes.values():
             if node.broker is None or node.disk.is_faulty:
@@ -275,16 +313,31 @@ def _end_of(data: bytes) -> int:
     return end
 
 
+class Bound(NamedTuple):
+    """How many replicas of a topic's partitions may have lost something at a time."""
+
+    losses_max: int
+    is_flushed: bool  # then a power cut loses nothing
+
+
+class Loss(NamedTuple):
+    """A replica that has lost what it may have acknowledged, under that epoch of its broker."""
+
+    epoch: int
+    is_of_disk: bool  # anything may be lost; else what was not flushed
+
+    def counts(self, bound: Bound) -> bool:
+        return self.is_of_disk or not bound.is_flushed
+
+
 class WhoIsLost:
-    """Replicas that may have lost their ends and are not back in sync; how many there may be is bounded."""
+    """Replicas that have lost something and are not back in sync; how many there may be is bounded."""
 
     def __init__(self, committed: Committed) -> None:
         self._committed = committed
-        self._lost: dict[
-            str, dict[int, int]
-        ] = {}  # by partition and node: the broker epoch that it was under
-        self.lost_at_birth: dict[str, int] = {}  # replicas of a partition when it was made
-        self._last_lost: dict[int, int] = {}  # by node: the epoch under which it last lost something
+        self._lost: dict[str, dict[int, Loss]] = {}  # by partition and node
+        self.lost_at_birth: dict[str, list[Loss]] = {}  # replicas of a partition when it was made
+        self._last_lost: dict[int, Loss] = {}  # by node
 
     def on_commit(self, commit: Commit) -> None:
         for path, data in commit.written.items():
@@ -293,34 +346,44 @@ class WhoIsLost:
             lost = self._lost.get(path)
             if lost:
                 fields = json.loads(data)
-                for node_id in [n for n, epoch in lost.items() if _is_back(fields, n, epoch)]:
+                for node_id in [n for n, loss in lost.items() if _is_back(fields, n, loss.epoch)]:
                     del lost[node_id]
                 for node_id in [n for n in lost if n not in fields["replicas"]]:
                     del lost[node_id]  # it was moved away: nobody counts on it
 
     def _note_new(self, path: str, fields: dict[str, Any]) -> None:
         """A partition was given to brokers that nobody knew yet were gone."""
-        for node_id, epoch in self._last_lost.items():
-            if node_id in fields["replicas"] and not _is_back(fields, node_id, epoch):
-                self._lost.setdefault(path, {})[node_id] = epoch
-        self.lost_at_birth[path] = len(self._lost.get(path, ()))
+        for node_id, loss in self._last_lost.items():
+            if node_id in fields["replicas"] and not _is_back(fields, node_id, loss.epoch):
+                self._lost.setdefault(path, {})[node_id] = loss
+        self.lost_at_birth[path] = list(self._lost.get(path, {}).values())
 
-    def on_unclean(self, node_id: int) -> None:
-        known = self._committed.at(f"{BROKER_EPOCHS}/{node_id}")
-        epoch = self._last_lost[node_id] = json.loads(known)["epoch"] if known is not None else 0
+    def on_loss(self, node_id: int, is_of_disk: bool, only: str | None = None) -> None:
+        """A broker has lost something: of one partition, or of all."""
+        known = json.loads(self._committed.at(f"{BROKER_EPOCHS}/{node_id}") or b"{}")
+        loss = Loss(known.get("epoch", 0), is_of_disk)
+        if only is None:
+            last = self._last_lost.get(node_id, loss)
+            is_same_life = last.epoch >= known.get("registered", 0)
+            self._last_lost[node_id] = Loss(loss.epoch, is_of_disk or (is_same_life and last.is_of_disk))
         for path, fields in self._committed.partitions():
-            if node_id in fields["replicas"]:
-                self._lost.setdefault(path, {})[node_id] = epoch
+            if node_id in fields["replicas"] and only in (None, path):
+                lost = self._lost.setdefault(path, {})
+                before = lost.get(node_id, loss)
+                lost[node_id] = Loss(loss.epoch, is_of_disk or before.is_of_disk)
 
-    def may_lose(self, node_ids: list[int], losses_max: dict[str, int]) -> bool:
-        """Whether so many of no partition are lost then that the rest may lack what was committed.
-        `losses_max` is by topic, as a path; what it does not have may be lost altogether."""
+    def may_lose(self, node_ids: Sequence[int], is_of_disk: bool, bounds: Mapping[str, Bound]) -> bool:
+        """Whether so many of no partition have lost something then that the rest may lack what was committed.
+        `bounds` is by topic, as a path; what it does not have may be lost altogether."""
         for path, fields in self._committed.partitions():
-            most = losses_max.get(path.rpartition("/")[0])
-            if most is not None:
-                lost = {*self._lost.get(path, ()), *(n for n in node_ids if n in fields["replicas"])}
-                if lost.intersection(node_ids) and len(lost) > most:
-                    return False
+            bound = bounds.get(path.rpartition("/")[0])
+            if bound is None:
+                continue
+            new = {n: Loss(0, is_of_disk) for n in node_ids if n in fields["replicas"]}
+            lost = {n for n, loss in self._lost.get(path, {}).items() if loss.counts(bound)}
+            more = {n for n, loss in new.items() if loss.counts(bound)}
+            if more and len(lost | more) > bound.losses_max:
+                return False
         return True
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.log.making import NOW_MS
 from tests.wire.harness import LIST_OFFSETS, decode_answer, parts, request_frame
 from tidelog.client.produce import decode_produce_response, encode_produce_request
-from tidelog.cluster.image import NOBODY
+from tidelog.cluster.image import NOBODY, TOPICS
 from tidelog.handlers.offsets import LATEST
 from tidelog.protocol.batch import LENGTH_OVERHEAD, read_header
 from tidelog.protocol.errors import ErrorCode
@@ -37,6 +37,10 @@ class Spot(NamedTuple):
     topic: str
     topic_id: bytes
     partition: int
+
+    @property
+    def path(self) -> str:
+        return f"{TOPICS}/{self.topic_id.hex()}/{self.partition}"
 
 
 class Leader(NamedTuple):

@@ -1,8 +1,8 @@
 """What goes wrong in a simulated cluster, one thing after the other, as the plan has it.
 
-Brokers may be lost as far as a cluster must bear it: of each partition fewer than `min.insync.replicas`,
-where one that has stopped uncleanly is lost until it is back in the ISR. Where every write is synced, all at
-once.
+Replicas may lose something as far as a cluster must bear it: of each partition fewer at a time than
+`min.insync.replicas`, until they are back in the ISR. A power cut is a loss where not every write is synced,
+a disk that is lost, fails or has damage is one always; a kill, and a disk that is full, never are.
 
 **Invariant:** what goes wrong ends by itself, except that a broker that is down is started again.
 """
@@ -10,15 +10,12 @@ once.
 from __future__ import annotations
 
 import errno
-import json
-from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.sim.cluster_checkers import is_partition
+from tests.sim.cluster_damage import STOP_MS_MAX
 from tests.sim.cluster_network import CLIENTS
 from tests.sim.cluster_node import ClusterNode
-from tests.sim.cluster_tree import Commit
-from tidelog.cluster.image import NOBODY
+from tidelog.cluster.image import BROKERS
 
 if TYPE_CHECKING:
     from tests.sim.cluster import World
@@ -44,11 +41,14 @@ class FaultMaker:
             "disconnect": self.disconnect,
             "store down": self.stop_store,
             "disk": self.fail_disk,
+            "disk full": self.fill_disk,
             "admin": world.admin.act,
-            "ambush": self.ambush,
+            "ambush": world.ambushes.lay,
+            "harm": self.harm,
+            "kill early": self.kill_early,
+            "kill writing": self.kill_writing,
+            "remount": self.remount,
         }
-        self._ambush_until_ms = 0
-        world.committed.observers.append(self._on_commit)
 
     def begin(self) -> None:
         self.is_on = True
@@ -65,31 +65,35 @@ class FaultMaker:
         if names:
             name = self._random.choices(names, [weights[name] for name in names])[0]
             self._acts[name]()
+        if self._random.random() < 0.3:
+            self._world.damage.note_life(self._random.choice(list(self._world.nodes.values())))
         self._plan()
 
     # Brokers.
 
-    def _running(self) -> list[ClusterNode]:
+    def running(self) -> list[ClusterNode]:
         return [node for node in self._world.nodes.values() if node.is_running and not node.is_stopping]
 
-    def _start_later(self, node: ClusterNode, delay_ms: int | None = None) -> None:
+    def start_later(self, node: ClusterNode, delay_ms: int | None = None) -> None:
         if delay_ms is None:
             delay_ms = self._random.choice((50, 1_000, 4_000, 10_000))
 
         def start() -> None:
             if not node.is_running:
+                known = self._world.committed.at(f"{BROKERS}/{node.node_id}")
+                self._clock.counts["restart within the session"] += known is not None
                 node.start()
 
         self._clock.after(delay_ms, start)
 
     def kill(self) -> None:
-        nodes = [node for node in self._running() if node.keeps_all or self._world.may_lose([node.node_id])]
+        nodes = self.running()
         if nodes:
             node = self._random.choice(nodes)
             self._clock.count("kill")
             self._clock.note(f"{node.node_id} is killed")
             self._world.end_uncleanly(node, loses_power=False)
-            self._start_later(node)
+            self.start_later(node)
             self._clock.after(self._random.choice((10, 2_000)), lambda: self._lose_power_too(node))
 
     def _lose_power_too(self, node: ClusterNode) -> None:
@@ -100,17 +104,17 @@ class FaultMaker:
             self._world.end_uncleanly(node, loses_power=True)
 
     def lose_power(self) -> None:
-        nodes = [node for node in self._running() if self._world.may_lose([node.node_id])]
+        nodes = [node for node in self.running() if self._world.may_lose([node.node_id])]
         if nodes:
             node = self._random.choice(nodes)
             self._clock.count("power loss")
             self._clock.note(f"{node.node_id} loses power")
             self._world.end_uncleanly(node, loses_power=True)
-            self._start_later(node)
+            self.start_later(node)
 
     def black_out(self) -> None:
         """Several at once."""
-        nodes = self._running()
+        nodes = self.running()
         nodes = self._random.sample(nodes, self._random.randint(min(2, len(nodes)), len(nodes)))
         while nodes and not self._world.may_lose([node.node_id for node in nodes]):
             nodes.pop()
@@ -119,19 +123,19 @@ class FaultMaker:
             for node in nodes:
                 self._clock.note(f"{node.node_id} loses power")
                 self._world.end_uncleanly(node, loses_power=True)
-                self._start_later(node)
+                self.start_later(node)
 
     def stop(self) -> None:
-        nodes = [node for node in self._running() if not node.is_paused]
+        nodes = [node for node in self.running() if not node.is_paused]
         if len(nodes) > 1:
             node = self._random.choice(nodes)
             self._clock.count("clean stop")
             self._clock.note(f"{node.node_id} stops")
             node.stop()
-            self._start_later(node, self._random.choice((6_000, 9_000)))
+            self.start_later(node, self._random.choice((6_000, 9_000)))
 
     def pause(self) -> None:
-        nodes = [node for node in self._running() if not node.is_paused]
+        nodes = [node for node in self.running() if not node.is_paused]
         if nodes:
             node = self._random.choice(nodes)
             pause_ms = self._random.choice((200, 1_500, 4_000, 9_000))
@@ -158,14 +162,15 @@ class FaultMaker:
         self._clock.count("clock jump")
 
     def fail_disk(self) -> None:
-        nodes = [node for node in self._running() if self._world.may_lose([node.node_id])]
+        nodes = [node for node in self.running() if self._world.may_lose([node.node_id], is_of_disk=True)]
         if nodes:
             node, how = self._random.choice(nodes), self._random.randrange(4)
             self._clock.count("disk fault")
             self._clock.note(f"{node.node_id} has a disk fault of kind {how}")
-            self._world.lost.on_unclean(node.node_id)
+            node.is_full = False
+            self._world.lost.on_loss(node.node_id, is_of_disk=True)
             after = self._random.randint(0, 10)
-            if how == 0:
+            if how == 0:  # what is written in part looks like damage
                 node.disk.fail_write(after, errno.ENOSPC, self._random.random())
             elif how == 1:
                 node.disk.fail_write(after, errno.EIO, self._random.random())
@@ -173,18 +178,35 @@ class FaultMaker:
                 node.disk.fail_sync(after)
             else:
                 node.disk.fail_read(after)
-            life = node.life
-            self._clock.after(self._random.choice((1_000, 8_000)), lambda: self._replace(node, life))
+            self._replace_later(node)
+
+    def fill_disk(self) -> None:
+        """Nothing is lost by that."""
+        nodes = [node for node in self.running() if not node.disk.is_faulty]
+        if nodes:
+            node = self._random.choice(nodes)
+            self._clock.count("disk full")
+            self._clock.note(f"the disk of {node.node_id} is full")
+            node.is_full = True
+            node.disk.fail_write(self._random.randint(0, 10), errno.ENOSPC)
+            self._replace_later(node)
+
+    def _replace_later(self, node: ClusterNode) -> None:
+        life = node.life
+        self._clock.after(self._random.choice((1_000, 8_000)), lambda: self._replace(node, life))
 
     def _replace(self, node: ClusterNode, life: int) -> None:
         """Somebody has seen to the disk, and starts the broker again."""
         if not self.is_on:
             return  # everything is healed already
         if node.is_running and node.life == life:
-            self._world.end_uncleanly(node, loses_power=self._random.random() < 0.5)
+            loses_power = self._random.random() < 0.5 and self._world.may_lose([node.node_id])
+            self._world.end_uncleanly(node, loses_power)
         node.disk.repair()
+        node.is_full = False
         if not node.is_running:
-            self._start_later(node, 100)
+            self._world.damage.repair(node)
+            self.start_later(node, 100)
 
     # The network.
 
@@ -216,48 +238,99 @@ class FaultMaker:
     def cut(self) -> None:
         self._world.network.cut_some()
 
-    # The worst moment.
+    # The disk, between two lives.
 
-    def ambush(self) -> None:
-        """Lie in wait for somebody to join an ISR."""
-        self._ambush_until_ms = self._clock.now_ms + 5_000
-
-    def _on_commit(self, commit: Commit) -> None:
-        if self._clock.now_ms >= self._ambush_until_ms:
+    def harm(self) -> None:
+        """A broker ends somehow, something happens to its disk, and it comes back."""
+        damage = self._world.damage
+        nodes = [node for node in self.running() if damage.may_harm(node) and not node.is_paused]
+        if not nodes:
             return
-        for path, data in commit.written.items():
-            before = commit.before.get(path)
-            if is_partition(path) and before is not None:
-                old, new = json.loads(before), json.loads(data)
-                joined = [node_id for node_id in new["isr"] if node_id not in old["isr"]]
-                if joined and new["leader"] == old["leader"] != NOBODY:
-                    self._ambush_until_ms = 0
-                    self._clock.after(0, partial(self._spring, new["leader"], joined[0]))
-                    return
+        node, how = self._random.choice(nodes), self._random.randrange(4)
+        if how == 0 and len(self.running()) > 1:
+            self._clock.note(f"{node.node_id} stops")
+            node.stop()
+            self._harm_when_down(node, self._clock.now_ms + STOP_MS_MAX)
+            return
+        self._clock.note(f"{node.node_id} goes down for damage of kind {how}")
+        self._world.end_uncleanly(node, loses_power=how == 1)
+        damage.harm(node)
+        self._start_broken(node)
 
-    def _spring(self, leader_id: int, joined_id: int) -> None:
-        """The leader does not hear that somebody has joined, who no longer hears from the leader; then it is
-        gone."""
-        now_ms, leader = self._clock.now_ms, self._world.nodes[leader_id]
-        self._clock.count("ambush")
-        self._clock.note(f"{joined_id} has joined {leader_id}, and they are parted")
-        for one, other in ((leader_id, joined_id), (joined_id, leader_id)):
-            self._world.network.block(one, other, now_ms + 4_000, breaks=False)
-        if leader.connection is not None:
-            leader.connection.disconnect(now_ms, now_ms + 1_500)
-        self._clock.after(self._random.choice((300, 1_000, 2_000)), lambda: self._end(leader))
+    def _harm_when_down(self, node: ClusterNode, until_ms: int) -> None:
+        if node.is_running and self._clock.now_ms < until_ms:
+            self._clock.after(100, lambda: self._harm_when_down(node, until_ms))
+        elif not node.is_running and self.is_on:
+            if self._world.damage.may_harm(node):
+                self._world.damage.harm(node)
+            self._start_broken(node)
 
-    def _end(self, node: ClusterNode) -> None:
-        is_bearable = node.keeps_all or self._world.may_lose([node.node_id])
-        if self.is_on and is_bearable and node in self._running():
+    def _start_broken(self, node: ClusterNode) -> None:
+        """Perhaps it ends again before it has registered, some times in a row."""
+        if self._random.random() < 0.5:
+            self.start_later(node)
+        else:
+            self._start_and_kill(node, self._random.randint(1, 3))
+
+    def _start_and_kill(self, node: ClusterNode, count: int) -> None:
+        if not self.is_on or node.is_running:
+            return
+        if count == 0:
+            self.start_later(node, 50)
+            return
+        node.start()
+        life = node.life
+
+        def kill() -> None:
+            if self.is_on and node.is_running and node.life == life:
+                assert node.broker is not None
+                self._clock.count("kill" if node.broker.is_serving else "killed before it registered")
+                self._clock.note(f"{node.node_id} is killed, {count}")
+                self._world.end_uncleanly(node, loses_power=False)
+                self._clock.after(50, lambda: self._start_and_kill(node, count - 1))
+
+        self._clock.after(self._random.choice((5, 20, 50, 100, 200)), kill)
+
+    def kill_early(self) -> None:
+        nodes = self.running()
+        if nodes:
+            node = self._random.choice(nodes)
+            self._clock.note(f"{node.node_id} is killed, and again when it starts")
+            self._world.end_uncleanly(node, loses_power=False)
+            self._start_and_kill(node, self._random.randint(1, 3))
+
+    def kill_writing(self) -> None:
+        """The next write to a log that crosses a page breaks off there, with the process."""
+        nodes = self.running()
+        if nodes:
+            node = self._random.choice(nodes)
+            node.disk.kills_writing = True
+            self._clock.note(f"{node.node_id} will be killed while it writes")
+
+    def remount(self) -> None:
+        """Some or all go down with their machines; all that they wrote was written back before. Nobody can
+        know that, and it is no loss."""
+        nodes = self.running()
+        nodes = self._random.sample(nodes, self._random.choice((1, len(nodes)))) if nodes else []
+        for node in nodes:
+            self._clock.count("remount")
+            self._clock.note(f"{node.node_id} goes down, and its disk is mounted again")
+            self._world.end_uncleanly(node, loses_power=False)
+            node.remount()
+            self.start_later(node)
+
+    # The worst moments.
+
+    def end(self, node: ClusterNode) -> None:
+        if self.is_on and node in self.running():
             self._clock.note(f"{node.node_id} is killed")
             self._world.end_uncleanly(node, loses_power=False)
-            self._start_later(node)
+            self.start_later(node)
 
     # The store.
 
     def expire(self) -> None:
-        nodes = self._running()
+        nodes = self.running()
         if nodes:
             node = self._random.choice(nodes)
             assert node.connection is not None
@@ -265,7 +338,7 @@ class FaultMaker:
             node.connection.expire(self._clock.now_ms)
 
     def disconnect(self) -> None:
-        nodes = self._running()
+        nodes = self.running()
         if nodes:
             node = self._random.choice(nodes)
             until_ms = self._clock.now_ms + self._random.choice((300, 2_500, 8_000))

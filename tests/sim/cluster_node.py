@@ -17,13 +17,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from tests.log.making import NOW_MS
-from tests.sim.disk import SimulatedDisk
+from tests.sim.disk import Killed, SimulatedDisk
 from tests.sim.store import SimulatedConnection
 from tests.wire.harness import joined
 from tidelog.base.config import BrokerSettings
 from tidelog.broker.broker import Broker, Effect, Removal
 from tidelog.broker.partitions import Checkpoint
 from tidelog.broker.peers import PeerClose, PeerSend
+from tidelog.broker.registration import StoreFailed
 from tidelog.cluster.store import StoreRequest, Watch
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import LogDirectory
@@ -54,7 +55,8 @@ class ClusterNode:
         self.node_id = node_id
         self.properties = dict(properties)
         self.folders = folders
-        self.disk = SimulatedDisk()
+        self.disk = SimulatedDisk(on_fault=lambda: world.on_fault(self))
+        self.is_full = False  # the disk; that loses nothing
         self.broker: Broker | None = None
         self.connection: SimulatedConnection | None = None
         self.life = 0
@@ -63,6 +65,9 @@ class ClusterNode:
         self.started_ms = 0
         self.paused_until_ms = 0
         self.is_stopping = False
+        self.was_stopped = False  # the last life ended cleanly
+        self.failed_folders: list[str] = []  # log directories that have failed in the last life, and said so
+        self.on_request: Callable[[StoreRequest], None] = lambda request: None  # is told what is asked
         self._inbox: deque[tuple[int, Callable[[], None]]] = deque()
         self._ends: dict[Connection, Answered] = {}
         self._checkpoints: dict[LogDirectory, Checkpoint | None] = {}
@@ -71,12 +76,6 @@ class ClusterNode:
     @property
     def is_running(self) -> bool:
         return self.broker is not None
-
-    @property
-    def keeps_all(self) -> bool:
-        """Whether nothing that this broker has written is lost if it is killed now, and it can prove it."""
-        broker = self.broker
-        return broker is not None and broker.is_registered and not self.disk.is_faulty
 
     @property
     def is_paused(self) -> bool:
@@ -88,7 +87,7 @@ class ClusterNode:
         assert self.broker is None
         clock = self.world.clock
         self.life += 1
-        self.is_stopping = False
+        self.is_stopping = self.was_stopped = False
         self.started_ms = clock.now_ms
         root = self.disk.root
         directories = [LogDirectory(root.folder(name)) for name in self.folders]
@@ -109,14 +108,35 @@ class ClusterNode:
         """The process ends, whatever it was doing."""
         assert self.connection is not None
         self.connection.kill(self.world.clock.now_ms)
+        self.failed_folders = [name for name in self.folders if self._has_failed(name)]
         self._end(is_silent)
+
+    @property
+    def has_failed_directory(self) -> bool:
+        return any(self._has_failed(name) for name in self.folders)
+
+    def _has_failed(self, name: str) -> bool:
+        """Whether this process has seen that a log directory of its has lost something."""
+        assert self.broker is not None
+        homes = self.broker.partitions.directories
+        return any(home.is_lost and home.path.endswith(f"/{name}") for home in homes)
 
     def lose_power(self) -> None:
         """The machine goes down, with the process if there is one."""
         if self.is_running:
             self.kill(is_silent=self.world.clock.chance(0.5))
         self.boot_count += 1
+        self.disk.kills_writing = False
         self.disk.crash(self.world.clock.random)
+
+    def remount(self) -> None:
+        """The machine goes down once all that was written is on the disk, or the disk is mounted again."""
+        assert self.broker is None
+        if self.world.clock.chance(0.5):
+            self.boot_count += 1
+        else:
+            self.disk.mount_count += 1
+        self.disk.remount()
 
     def stop(self) -> None:
         """Hand over, then stop."""
@@ -137,6 +157,7 @@ class ClusterNode:
         self.connection.close(clock.now_ms)
         self.world.clock.note(f"{self.node_id} has stopped")
         self._end()
+        self.was_stopped = True
 
     def _end(self, is_silent: bool = False) -> None:
         self.broker = None
@@ -171,9 +192,25 @@ class ClusterNode:
         while self._inbox and self.broker is not None:
             came_in, waiting = self._inbox.popleft()
             if came_in == self.life:
-                self.set_time()
-                waiting()
-                self.settle()
+                self._carry_out(waiting)
+
+    def _carry_out(self, action: Callable[[], None]) -> None:
+        """In the process, which may end by that."""
+        try:
+            self.set_time()
+            action()
+            self.settle()
+        except Killed:
+            self.world.clock.count("killed while it writes")
+            self.world.on_ended(self)
+        except (StoreFailed, OSError) as problem:
+            if isinstance(problem, OSError) and (
+                self.broker is None or self.broker.registration.has_registered
+            ):
+                raise
+            self.world.clock.count("start refused")
+            self.world.clock.note(f"{self.node_id} ends: {problem}")
+            self.world.on_ended(self)
 
     def set_time(self) -> None:
         if self.broker is not None:
@@ -273,6 +310,8 @@ class ClusterNode:
         if isinstance(effect, StoreRequest | Watch):
             assert self.connection is not None
             self.connection.submit(effect, now_ms)
+            if isinstance(effect, StoreRequest):
+                self.on_request(effect)
         elif isinstance(effect, PeerSend):
             self.world.network.send(self, effect)
         elif isinstance(effect, PeerClose):

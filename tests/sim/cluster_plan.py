@@ -10,6 +10,31 @@ from random import Random
 
 from tests.sim.store import Faults, calm
 
+SELDOM, OFTEN = (0, 1, 1, 3), (1, 3, 6, 6)
+# What may go wrong, and how often as compared with the rest.
+FAULTS = {
+    "kill": SELDOM,
+    "lose power": SELDOM,
+    "blackout": SELDOM,
+    "stop": SELDOM,
+    "pause": SELDOM,
+    "block": SELDOM,
+    "isolate": SELDOM,
+    "cut": SELDOM,
+    "clock": SELDOM,
+    "expire": SELDOM,
+    "disconnect": SELDOM,
+    "store down": SELDOM,
+    "disk": OFTEN,
+    "disk full": SELDOM,
+    "admin": SELDOM,
+    "ambush": OFTEN,
+    "harm": OFTEN,
+    "kill early": SELDOM,
+    "kill writing": OFTEN,
+    "remount": SELDOM,
+}
+
 
 @dataclass(slots=True)
 class TopicPlan:
@@ -63,10 +88,10 @@ def choose_plan(random: Random) -> Plan:
             "log.flush.offset.checkpoint.interval.ms": str(random.choice((300, 2_000))),
             "leader.imbalance.check.interval.seconds": str(random.choice((3, 10))),
             "controlled.shutdown.enable": "true",
-            **_like(topics[0]),
+            **like(topics[0]),
         },
         random.choice(([""], ["a", "b"], ["a", "b", "c"])),
-        random.choice((1, 1, 2)),
+        random.choice((1, 2)),
         Faults(
             delay_ms_max=random.choice((2, 20)),
             slow=random.choice((0, 0.05)),
@@ -79,15 +104,15 @@ def choose_plan(random: Random) -> Plan:
         ),
         random.choice((80, 250)),
         random.choice((6_000, 15_000)),
-        random.choice((400, 1_000, 2_000)),
+        random.choice((300, 600, 1_500)),
         random.choice((0, 0.002, 0.01)),
         random.choice((0, 0.02)),
         random.choice((8, 8, 250)),
-        {name: random.choice((0, 1, 1, 3)) for name in FAULTS},
+        {name: random.choice(FAULTS[name]) for name in FAULTS},
     )
 
 
-def _like(topic: TopicPlan) -> dict[str, str]:
+def like(topic: TopicPlan) -> dict[str, str]:
     """Settings that make the topic of the groups one like that."""
     settings = {
         "offsets.topic.num.partitions": "1",
@@ -99,29 +124,10 @@ def _like(topic: TopicPlan) -> dict[str, str]:
 
 def _choose_topic(random: Random, name: str, broker_count: int, is_flushed: bool) -> TopicPlan:
     replica_count = random.randint(2, min(broker_count, 4)) if random.random() < 0.9 else broker_count
-    least = 1 if is_flushed or random.random() < 0.1 else 2
+    least = 1 if random.random() < (0.3 if is_flushed else 0.1) else 2
     min_insync = random.randint(least, max(least, replica_count - (random.random() < 0.9)))
-    segment_bytes = random.choice((1_100, 3_000, 100_000))
+    segment_bytes = random.choice((1_100, 3_000, 100_000, 100_000))
     return TopicPlan(name, random.randint(1, 2), replica_count, min_insync, is_flushed, segment_bytes)
-
-
-FAULTS = (
-    "kill",
-    "lose power",
-    "blackout",
-    "stop",
-    "pause",
-    "block",
-    "isolate",
-    "cut",
-    "clock",
-    "expire",
-    "disconnect",
-    "store down",
-    "disk",
-    "admin",
-    "ambush",
-)
 
 
 def quiet(session_timeout_ms: int) -> Faults:

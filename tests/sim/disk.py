@@ -14,13 +14,19 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from tidelog.base.files import Buffer, Directory
+from tidelog.base.files import Buffer, Directory, Mount
 
 SECTOR_SIZE = 512
+PAGE_SIZE = 4_096
 SPACE = (1 << 40, 1 << 39)
+
+
+class Killed(BaseException):
+    """The process was killed in the middle of a write: Linux ends that between two pages."""
 
 
 class _Content:
@@ -54,6 +60,13 @@ class _Content:
         """The kernel gives up the dirty pages and calls them clean: a second fsync would report success."""
         if self.kept_size < len(self.data):
             self.lost.append((self.kept_size, len(self.data)))
+
+    def copied(self) -> _Content:
+        """As written, all of it durable."""
+        copy = _Content()
+        copy.data, copy.durable = bytearray(self.data), bytearray(self.data)
+        copy.kept_size = len(copy.data)
+        return copy
 
     def after_crash(self, random: Random) -> _Content:
         survivor = _Content()
@@ -118,6 +131,12 @@ class _Folder:
         self.durable = dict(self.names)
         self.operations.clear()
 
+    def copied(self) -> _Folder:
+        copy = _Folder()
+        copy.names = {name: node.copied() for name, node in self.names.items()}
+        copy.durable = dict(copy.names)
+        return copy
+
     def after_crash(self, random: Random) -> _Folder:
         names = dict(self.durable)
         happened = random.choice((0, len(self.operations), random.randint(0, len(self.operations))))
@@ -150,6 +169,9 @@ class SimulatedDisk:
     sync_count: int = 0
     synced_names: list[str] = field(default_factory=list)
     now_ms: int = 0
+    mount_count: int = 0  # how often it was mounted
+    kills_writing: bool = False  # the next write to a log that crosses a page
+    on_fault: Callable[[], None] = lambda: None  # is told whenever something fails
     _epoch: int = 0
     _write_fault: _Fault | None = None
     _sync_fault: _Fault | None = None
@@ -164,6 +186,15 @@ class SimulatedDisk:
         self._epoch += 1
         self.root = SimulatedDirectory(self, self.root.node.after_crash(random), "sim")
         return self.root
+
+    def remount(self, folder: _Folder | None = None) -> None:
+        """Between two lives: all that was written is on the disk, or something else is."""
+        self._epoch += 1
+        self.root = SimulatedDirectory(self, folder or self.root.node.copied(), "sim")
+
+    def copy(self) -> _Folder:
+        """All that is on it now."""
+        return self.root.node.copied()
 
     def repair(self) -> None:
         """Nothing fails any more."""
@@ -195,6 +226,7 @@ class SimulatedDisk:
         fault = self._write_fault
         if fault is not None and _is_due(fault):
             content.data += bytes(data)[: int(len(data) * fault.partial)]
+            self.on_fault()
             raise OSError(fault.code, os.strerror(fault.code))
 
     def before_sync(self, name: str, content: _Content | None) -> None:
@@ -202,12 +234,14 @@ class SimulatedDisk:
         self.synced_names.append(name)
         if self._sync_fault is not None and _is_due(self._sync_fault):
             self._sync_fault = None
+            self.on_fault()
             if content is not None:
                 content.fail_sync()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def before_read(self) -> None:
         if self._read_fault is not None and _is_due(self._read_fault):
+            self.on_fault()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
@@ -240,6 +274,11 @@ class SimulatedFile:
         self._check()
         position = self.size
         self._disk.before_write(self._content, data)
+        page_end = position - position % PAGE_SIZE + PAGE_SIZE
+        if self._disk.kills_writing and page_end < position + len(data) and self.name.endswith(".log"):
+            self._disk.kills_writing = False
+            self._content.data += bytes(data)[: page_end - position]
+            raise Killed
         self._content.data += data
         self.size = position + len(data)
         return position
@@ -365,8 +404,19 @@ class SimulatedDirectory:
         self.disk.before_sync(name, made)
         made.sync()
 
+    def mount(self) -> Mount:
+        return Mount("sim", "", str(self.disk.mount_count))
+
     def space(self) -> tuple[int, int]:
         return SPACE
+
+    def flip(self, name: str, position: int, bit: int) -> None:
+        """The disk has kept something else than was written."""
+        content = self._names()[name]
+        assert isinstance(content, _Content)
+        for found in (content.data, content.durable):
+            if position < len(found):
+                found[position] ^= 1 << bit
 
     def sync(self) -> None:
         self._names()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from random import Random
 from types import MappingProxyType
 
@@ -18,6 +19,8 @@ from tidelog.broker.lookups import ColdRead
 from tidelog.broker.peers import PeerClose, PeerSend
 from tidelog.broker.relocation import CopyRequest
 from tidelog.client.produce import decode_produce_response, encode_produce_request
+from tidelog.cluster.elections import Elected
+from tidelog.cluster.image import NOBODY
 from tidelog.cluster.store import Done, Outcome, StoreReply, StoreRequest, Watch
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import LogDirectory
@@ -77,6 +80,22 @@ class BrokerOnDisk:
     def delete_topic(self, name: str = "t") -> None:
         self.broker.delete_topic(self.broker.image.topics[name], lambda outcome: None)
         self.settle()
+
+    def elect_unclean(self) -> None:
+        """An administrator lets partitions be led whose logs may have lost something."""
+        asked = [
+            Elected(topic, index, replace(facts, is_unclean=True))
+            for topic in self.broker.image.topics.values()
+            for index, facts in topic.partitions.items()
+            if facts.leader == NOBODY
+        ]
+        self.broker.control.elect_unclean(asked, lambda outcome: None)
+        self.settle_store()
+
+    def settle_store(self) -> None:
+        """Let some ticks pass in which the broker says to the store what it has to."""
+        for _ in range(5):
+            self.tick(100)
 
     def partition(self, index: int = 0, topic: str = "t") -> Partition:
         partition = self.broker.partitions.find(topic, index)

@@ -161,6 +161,7 @@ class SimulatedConnection:
         self._expiry_ms = NEVER  # when the store ends the session if it is not heard of
         self._ended_ms = NEVER  # when the broker will know that its session was ended
         self._is_killed = False
+        self._is_held = False
         self._unreported: Counter[str] = Counter()  # changes near a path since the broker last heard of it
 
     def has(self, session: Session | None) -> bool:
@@ -208,10 +209,15 @@ class SimulatedConnection:
         self._plan_expiry()
 
     def kill(self, now_ms: int) -> None:
-        """The broker's process is gone. What it sent last has arrived, or has not."""
+        """The broker's process is gone. What it sent last has arrived, or has not, or will while its session
+        stands."""
         self._store.advance(now_ms)
         self._is_killed, point = True, self._store.tree.newest
-        self._settle_under_way(now_ms)
+        is_heard = self._is_held or self._random.random() < 0.5
+        if self._session is None or not is_heard:
+            self._settle_under_way(now_ms)
+        else:
+            self._store.counts["under way after a kill"] += len(self._arrivals)
         self._store.spread(now_ms, point)
         self._sent.clear()
         self._ended_ms = NEVER
@@ -252,6 +258,13 @@ class SimulatedConnection:
             self._catch_up_ms = max(self._catch_up_ms, self._cut_until_ms)
         if self._ended_ms != NEVER:
             self._ended_ms = max(self._ended_ms, self._cut_until_ms)
+
+    def hold(self, until_ms: int, is_answered: bool = True) -> None:
+        """What is on its way arrives then, whatever becomes of who sent it while its session stands."""
+        self._is_held = True
+        for arrival in self._arrivals:
+            arrival.at_ms = max(arrival.at_ms, until_ms)
+            arrival.fate = arrival.fate if is_answered else Fate.LOST_AFTER
 
     def wait_for_the_store(self) -> None:
         """A store that was down gives everybody the whole timeout again."""

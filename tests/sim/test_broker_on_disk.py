@@ -11,6 +11,7 @@ import pytest
 from tests.log.making import make_batch, read_log, split
 from tests.sim.node import BrokerOnDisk
 from tidelog.base.limits import SCAN_CHUNK_SIZE
+from tidelog.cluster.image import NOBODY
 from tidelog.log.scan import Scan
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.partition import Role
@@ -113,6 +114,7 @@ def test_a_failed_write_takes_the_directory_offline_and_is_not_acknowledged(
     assert node.directories[0].failure is not None
     assert os.strerror(code) in node.directories[0].failure
     assert any(event.name == "directory offline" for event in node.broker.events)
+    node.settle_store()
     assert node.broker.has_failed
 
 
@@ -310,6 +312,8 @@ def test_what_an_fsync_dropped_is_written_again_after_a_restart() -> None:
     node.disk.repair()
     node.start()  # the process, not the machine
     assert node.partition().log.end_offset == 20
+    assert node.partition().leader_id == NOBODY  # what the disk dropped is not known
+    node.elect_unclean()
     node.end_flushes()
     assert node.partition().log.recovery_point == 20
     node.stop()

@@ -13,7 +13,7 @@ import pytest
 from tests.sim.cluster import World
 from tests.soak import is_soak
 
-SAMPLE_COUNT = 120
+SAMPLE_COUNT = 180
 SOAK_COUNT = 10_000
 PART_COUNT = 3
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,22 @@ EXERCISED = (
     "store down",
     "disk fault",
     "connections cut",
-    "ambush",
+    "disk full",
+    "disk replaced",
+    "directory gone",
+    "directory left out",
+    "folder gone",
+    "older copy",
+    "flipped bit",
+    "lost end",
+    "end lost by repair",
+    "killed while it writes",
+    "killed before it registered",
+    "remount",
+    "restart within the session",
+    "ambush: joining",
+    "ambush: growth",
+    "ambush: election",
     "produce: none",
     "produce: not_enough_replicas",
     "latest: offset_not_available",

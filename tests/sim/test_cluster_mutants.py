@@ -1,4 +1,4 @@
-"""The simulation bites: each classic bug under `mutants/` is found within the seeds that `make test` runs."""
+"""The simulation bites: each bug under `mutants/` is found by the seeds or the stories of `make test`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from tests.sim.cluster_mutants import FOUND, PATCHES, SOURCE, DoesNotApply, make
 from tests.sim.test_cluster import SAMPLE_COUNT
 
 SEED = re.compile(r"^Seed: (\d+)$", re.MULTILINE)
+STORY = re.compile(r"^Story: (\S+)$", re.MULTILINE)
 TIMEOUT_S = 900
 
 
-def seeds_for(patch: Path) -> list[int]:
-    """Those of `make test`; first the one that found this bug before."""
-    named = SEED.search(patch.read_text("utf-8"))
-    first = [int(named[1])] if named is not None else []
-    return [*first, *(seed for seed in range(SAMPLE_COUNT) if seed not in first)]
+def arguments_for(patch: Path) -> list[str]:
+    """The story that the bug spoils; else the seeds of `make test`, first the one that found it before."""
+    text = patch.read_text("utf-8")
+    if (story := STORY.search(text)) is not None:
+        return [story[1]]
+    named = SEED.search(text)
+    assert named is not None and int(named[1]) < SAMPLE_COUNT, f"{patch.name} names no seed of make test"
+    return [named[1], *(str(seed) for seed in range(SAMPLE_COUNT) if seed != int(named[1]))]
 
 
 @pytest.mark.skipif(bool(os.environ.get("TIDELOG_SEED")), reason="one seed is looked at")
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
 def test_the_simulation_finds_the_bug(patch: Path, tmp_path: Path) -> None:
     make_mutant(patch, tmp_path)
-    command = [sys.executable, "-m", "tests.sim.cluster_mutants", *map(str, seeds_for(patch))]
+    command = [sys.executable, "-m", "tests.sim.cluster_mutants", *arguments_for(patch)]
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
         command,
