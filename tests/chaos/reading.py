@@ -6,12 +6,23 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.chaos.workload import Ledger, Load, content, parse_content
 
 ANSWER_TIMEOUT_S = 20.0
 SILENCE_S_MAX = 30.0
+
+
+def elect_unclean(bootstrap_servers: str, topic: str, partition_count: int) -> None:
+    """Let partitions be led whose only replica may have lost something."""
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    asked = [TopicPartition(topic, index) for index in range(partition_count)]
+    answer = admin.elect_leaders(ElectionType.UNCLEAN, asked)
+    for place, problem in answer.result(ANSWER_TIMEOUT_S).items():
+        needless = problem is not None and problem.code() == KafkaError.ELECTION_NOT_NEEDED
+        assert problem is None or needless, f"{place}: {problem}"
 
 
 def open_reader(bootstrap_servers: str) -> Consumer:

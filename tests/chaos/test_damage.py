@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
 from tests.chaos.files import Batch, active_segment, batches_of, segments
-from tests.chaos.reading import ANSWER_TIMEOUT_S, open_reader, read_all
+from tests.chaos.reading import ANSWER_TIMEOUT_S, elect_unclean, open_reader, read_all
 from tests.chaos.workload import IDEMPOTENT, QUICK, content, create_topic
 from tests.compat.client import eventually
 from tidelog.testing.process import BrokerProcess
@@ -120,7 +120,7 @@ LOG_DAMAGES: list[LogDamage] = [
 ]
 
 
-def test_a_damaged_log_is_served_up_to_the_damage(tmp_path: Path) -> None:
+def test_a_damaged_log_is_served_up_to_the_damage_once_that_is_allowed(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, SETTINGS) as broker:
         begin(broker, len(LOG_DAMAGES))
         broker.kill()
@@ -131,6 +131,7 @@ def test_a_damaged_log_is_served_up_to_the_damage(tmp_path: Path) -> None:
             survivors.append(damage(data, batches_of(segment)))
             segment.write_bytes(data)
         broker.start()
+        elect_unclean(broker.bootstrap_servers, TOPIC, len(LOG_DAMAGES))
         assert_holds(broker.bootstrap_servers, survivors, [damage.__name__ for damage in LOG_DAMAGES])
         # A producer that was told of what is now cut off is another matter: this one begins anew.
         Series(broker.bootstrap_servers, survivors).write(100)

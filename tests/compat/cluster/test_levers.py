@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -162,7 +163,17 @@ def test_acks_1_loses_what_only_the_dead_leader_had_and_nothing_else(tmp_path: P
     assert b"lost" not in contents[0]
 
 
-def fell_all(cluster: Cluster, *, loses_power: bool) -> Watcher:
+def lose_power(note: Path) -> None:
+    """The machine was started since: nobody can tell what the disk has of what was not flushed."""
+    note.write_text(json.dumps(json.loads(note.read_text()) | {"boot": "another"}))
+
+
+def lose_all(note: Path) -> None:
+    """As after an I/O error: nobody can tell what the disk has."""
+    note.unlink()
+
+
+def fell_all(cluster: Cluster, lose: Callable[[Path], None] = lambda note: None) -> Watcher:
     """Write, end all brokers at once, and start them again."""
     watcher = watch(cluster)
     watcher.create("t")
@@ -170,8 +181,7 @@ def fell_all(cluster: Cluster, *, loses_power: bool) -> Watcher:
     until_all_know(cluster, "t", 1)
     for node_id, broker in cluster.brokers.items():
         cluster.kill(node_id)
-        if loses_power:  # then nobody can tell what the disk has of what was not flushed
-            Path(broker.directory, RUNNING).unlink()
+        lose(Path(broker.directory, RUNNING))
     for node_id in cluster.brokers:
         cluster.start(node_id)
     watcher.until(lambda: watcher.brokers() == {1, 2, 3}, "not all brokers are back")
@@ -186,7 +196,7 @@ def assert_all_is_there(cluster: Cluster, watcher: Watcher) -> None:
 
 def test_when_all_were_killed_nothing_is_lost() -> None:
     with Cluster(3) as cluster:
-        assert_all_is_there(cluster, fell_all(cluster, loses_power=False))
+        assert_all_is_there(cluster, fell_all(cluster))
 
 
 def elect(broker: Broker, election_type: int) -> int:
@@ -196,9 +206,9 @@ def elect(broker: Broker, election_type: int) -> int:
     return int(answer.replica_election_results[0].partition_result[0].error_code)
 
 
-def test_when_all_lost_power_nobody_leads_until_an_operator_takes_the_risk() -> None:
+def test_when_all_may_have_lost_anything_nobody_leads_until_an_operator_takes_the_risk() -> None:
     with Cluster(3) as cluster:
-        watcher = fell_all(cluster, loses_power=True)
+        watcher = fell_all(cluster, lose_all)
         watcher.until(lambda: watcher.partitions("t")[0].leader == -1, "somebody leads", "t")
         assert elect(cluster[1], PREFERRED) == ErrorCode.preferred_leader_not_available
         assert elect(cluster[1], UNCLEAN) == ErrorCode.none
@@ -206,10 +216,18 @@ def test_when_all_lost_power_nobody_leads_until_an_operator_takes_the_risk() -> 
 
 
 @pytest.mark.parametrize(
-    "settings", [{"unclean_leader_election_enable": True}, {"log_flush_interval_messages": 1}]
+    "settings", [{}, {"unclean_leader_election_enable": True}, {"log_flush_interval_messages": 1}]
 )
-def test_when_all_lost_power_they_go_on_if_that_is_allowed_or_everything_was_flushed(
+def test_when_all_lost_power_they_go_on_when_all_are_back(
     settings: dict[str, object],
 ) -> None:
     with Cluster(3, None, **settings) as cluster:
-        assert_all_is_there(cluster, fell_all(cluster, loses_power=True))
+        assert_all_is_there(cluster, fell_all(cluster, lose_power))
+
+
+def test_when_all_lost_power_nobody_leads_where_the_topic_is_set_so() -> None:
+    with Cluster(3, None, unclean_recovery_strategy="None") as cluster:
+        watcher = fell_all(cluster, lose_power)
+        watcher.until(lambda: watcher.partitions("t")[0].leader == -1, "somebody leads", "t")
+        assert elect(cluster[1], UNCLEAN) == ErrorCode.none
+        assert_all_is_there(cluster, watcher)
