@@ -135,11 +135,16 @@ class Load:
     """Several writers on one topic; a context manager that starts them paused."""
 
     def __init__(
-        self, bootstrap_servers: str, topic: str, partitions: int, writers: Mapping[str, Mapping[str, Any]]
+        self,
+        bootstrap_servers: str,
+        topic: str,
+        partitions: int,
+        writers: Mapping[str, Mapping[str, Any]],
+        replicas: int = 1,
     ) -> None:
         self.topic = topic
         self.partitions = partitions
-        create_topic(bootstrap_servers, topic, partitions)
+        create_topic(bootstrap_servers, topic, partitions, replicas=replicas)
         common = {"bootstrap.servers": bootstrap_servers}
         self.writers = [
             Writer(name, topic, partitions, common | dict(settings)) for name, settings in writers.items()
@@ -192,7 +197,11 @@ class Load:
 
 
 def create_topic(
-    bootstrap_servers: str, topic: str, partitions: int, config: Mapping[str, str] | None = None
+    bootstrap_servers: str,
+    topic: str,
+    partitions: int,
+    config: Mapping[str, str] | None = None,
+    replicas: int = 1,
 ) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))])[topic].result(20)
+    admin.create_topics([NewTopic(topic, partitions, replicas, config=dict(config or {}))])[topic].result(20)

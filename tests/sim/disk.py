@@ -418,7 +418,10 @@ class SimulatedDirectory:
             if position < len(found):
                 found[position] ^= 1 << bit
 
-    def sync(self) -> None:
+    def sync(self, name: str = "") -> None:
+        if name:
+            self.open(name).sync()
+            return
         self._names()
         self.disk.before_sync(self.path, None)
         self.node.sync()

@@ -141,7 +141,8 @@ class Directory(Protocol):
 
     def mount(self) -> Mount: ...
 
-    def sync(self) -> None: ...
+    def sync(self, name: str = "") -> None:
+        """Make the names in this folder durable, or the bytes of one file. May run on another thread."""
 
 
 class FileSlice:
@@ -434,8 +435,8 @@ class DiskDirectory:
         number = str(max(above, default=(0, 0))[1])
         return Mount(f"{device}/{file_system}", namespace, number)
 
-    def sync(self) -> None:
-        descriptor = os.open(self.path, os.O_RDONLY)
+    def sync(self, name: str = "") -> None:
+        descriptor = os.open(os.path.join(self.path, name), os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

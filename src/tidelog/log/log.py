@@ -51,23 +51,23 @@ class Appended(NamedTuple):
 class FlushJob:
     """Files to fsync off the loop; `end_offset` is durable once `run` has returned."""
 
-    __slots__ = ("_directories", "_files", "end_offset", "replaced_count")
+    __slots__ = ("_files", "_folders", "end_offset", "replaced_count")
 
     def __init__(
-        self, end_offset: int, files: list[File], directories: list[Directory], replaced_count: int
+        self, end_offset: int, files: list[File], folders: list[tuple[Directory, str]], replaced_count: int
     ) -> None:
         self.end_offset = end_offset
         self.replaced_count = replaced_count
         self._files = files
-        self._directories = directories
+        self._folders = folders  # and the name of a file in it, or none for the names
         pin_all(files)
 
     def run(self) -> None:
         """On a thread of the shell. Raises OSError if anything is not durable; never tried again (L10)."""
         for file in self._files:
             file.sync()
-        for directory in self._directories:
-            directory.sync()
+        for folder, name in self._folders:
+            folder.sync(name)
 
     def release(self) -> None:
         for file in self._files:
@@ -338,12 +338,12 @@ class Log:
         for index in self.aborted.values():
             files += index.files()
         replaced = self._open_replaced()
-        directories = [self.directory] if self.is_folder_unsynced or replaced or is_last else []
+        is_unsynced = self.is_folder_unsynced or bool(replaced) or is_last
+        folders = [(self.directory, "")] if is_unsynced else []
         if self.new_in is not None:
-            directories.append(self.new_in)
-            if self.new_in.exists(MANIFEST):
-                replaced.append(self.new_in.open(MANIFEST))
-        job = FlushJob(self.end_offset, files + replaced, directories, len(self._unsynced_names))
+            folders += [(self.new_in, MANIFEST)] if self.new_in.exists(MANIFEST) else []
+            folders.append((self.new_in, ""))
+        job = FlushJob(self.end_offset, files + replaced, folders, len(self._unsynced_names))
         self.is_folder_unsynced = False
         self._flush_job = job
         for file in replaced:

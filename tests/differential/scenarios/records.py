@@ -180,7 +180,7 @@ def _bad_bytes() -> dict[str, Send]:
 
 def _bad_places() -> dict[str, Send]:
     return {
-        "no such partition": Send(batch(1), index=9),
+        "no such partition": Send(batch(1), index=99),
         "a negative partition": Send(batch(1), index=-1),
         "no such topic": Send(batch(1), "absent"),
         "no such topic, bad batch": Send(b"x", "absent"),
