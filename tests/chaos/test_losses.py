@@ -54,6 +54,7 @@ def test_a_broker_that_lost_its_log_does_not_lead_though_it_is_back_first(
     tmp_path: Path, lose: Callable[[Path], None], settings: dict[str, str]
 ) -> None:
     with Machines(tmp_path, 3, 1, settings) as machines:
+        machines.create("first", 1)  # by which all brokers are known to each other
         machines.await_whole()
         with Load(machines.bootstrap_servers, TOPIC, PARTITIONS, WRITERS, replicas=3) as load:
             load.resume()
