@@ -9,6 +9,7 @@ STAMP := $(VENV)/.installed
 SEED ?=
 FUZZ_RUNS ?= 10000000
 SOAK_ENV := TIDELOG_SOAK=1
+TEST_PROCESSES ?= 3  # for two cores: one of them waits for most of the time
 
 .PHONY: setup demo run test soak check bench sim fuzz clean
 
@@ -28,7 +29,7 @@ run: setup
 	$(BIN)/tidelog serve
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 soak: setup
 	$(SOAK_ENV) $(BIN)/python -m pytest -m soak

@@ -1,7 +1,8 @@
 """`python -m bench`: start the peers, ask every case, print the table, write `bench/RESULTS.md`.
 
 `--only` runs some of the cases and `--quick` runs them small; neither touches RESULTS.md, because figures
-to keep come from one whole run.
+to keep come from one whole run. `--before` has an earlier version of Tidelog measured in Kafka's place: what
+a change costs shows only when both are measured in turn.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from bench.cases import (
 from bench.peers.kafka import Kafka
 from bench.peers.process import Peer, PeerFailed, PeerMissing
 from bench.peers.tidelog import Tidelog
-from bench.report import Report, Row
+from bench.report import KAFKA, Report, Row
 from bench.run import FULL, QUICK, Run, opened
 
 RESULTS = Path(__file__).resolve().parent / "RESULTS.md"
@@ -77,15 +78,17 @@ def main() -> int:
     try:
         if "spark" in names:
             spark.require()  # it comes last: nobody should hear after an hour that there is no Java
-        peers: list[Peer] = [PEERS[name]() for name in options.peers.split(",")]
+        peers = _peers(options)
         report = Report(scale.rounds, _kafka_version(peers), [*SETTING])
+        report.beside = "before" if options.before else KAFKA
         with opened(peers, scale) as run:
             _ask(run, names, report, console)
     except (PeerMissing, PeerFailed) as error:
         console.print(f"no benchmark: {error}", style="red", markup=False)
         return 1
     report.print(console)
-    if names == list(CASES) and len(peers) == len(PEERS) and not options.quick:
+    is_whole = names == list(CASES) and len(peers) == len(PEERS)
+    if is_whole and not options.quick and not options.before:
         report.write(RESULTS)
         console.print(f"written to {RESULTS.parent.name}/{RESULTS.name}")
     return 0
@@ -101,6 +104,13 @@ def _ask(run: Run, names: Sequence[str], report: Report, console: Console) -> No
         console.print(f"{name}: {time.monotonic() - started:.0f} s")
 
 
+def _peers(options: argparse.Namespace) -> list[Peer]:
+    """By the names of their columns; an earlier Tidelog stands in that of Kafka."""
+    if options.before:
+        return [Tidelog(), Tidelog(Path(options.before).absolute(), KAFKA)]
+    return [PEERS[name]() for name in options.peers.split(",")]
+
+
 def _kafka_version(peers: Sequence[Peer]) -> str:
     for peer in peers:
         if isinstance(peer, Kafka):
@@ -113,6 +123,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", default="", help=f"cases, with commas between: {','.join(CASES)}")
     parser.add_argument("--quick", action="store_true", help="little of everything, to try a change")
     parser.add_argument("--peers", default="tidelog,kafka", help="leave one out to work on the other")
+    parser.add_argument(
+        "--before", default="", help="the tidelog command of an earlier checkout, instead of Kafka"
+    )
     options = parser.parse_args()
     if unknown := [name for name in options.only.split(",") if name and name not in CASES]:
         parser.error(f"no such case: {unknown[0]}; there are {', '.join(CASES)}")

@@ -20,7 +20,8 @@ from bench.arena import Sample
 
 NOTES_MARK = "<!-- notes: what stands below is kept when the benchmark writes this file anew -->"
 OTHERS_SHARE_MAX = 0.2
-HEADERS = ("case", "Tidelog", "Kafka", "client's bound", "ratio", "target", "verdict")
+KAFKA = "Kafka"
+HEADERS = ("case", "Tidelog", KAFKA, "client's bound", "ratio", "target", "verdict")
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class Report:
     kafka_version: str
     method: Sequence[str]
     rows: list[Row] = field(default_factory=list)
+    beside: str = KAFKA  # whose figures stand beside ours
 
     def tally(self) -> str:
         verdicts = [row.verdict for row in self.rows]
@@ -114,7 +116,8 @@ class Report:
         return f"{count} cases ran while other processes used over {share} of a core: measure again."
 
     def print(self, console: Console) -> None:
-        table = Table(*HEADERS, title=self.tally())
+        headers = [self.beside if header == KAFKA else header for header in HEADERS]
+        table = Table(*headers, title=self.tally())
         colours = {"reached": "green", "missed": "red", "": ""}
         for row in self.rows:
             table.add_row(*row.cells(), style=colours[row.verdict])

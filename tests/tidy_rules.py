@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,6 +28,7 @@ OUTSIDE_WORLD = frozenset(
 # The doors to it, and to values of it that are not effects.
 DOORS = {
     "src/tidelog/base/files.py": frozenset({"os", "fcntl", "mmap"}),
+    "src/tidelog/base/reading.py": frozenset({"os", "fcntl"}),
     "src/tidelog/base/descriptors.py": frozenset({"os"}),
     "src/tidelog/base/clock.py": frozenset({"time"}),
 }
@@ -194,6 +196,41 @@ def names_that_claim_nothing(source: Source) -> Iterator[int]:
             yield node.lineno
 
 
+def writes_to_a_log(source: Source) -> Iterator[int]:
+    """Assignments to `log.field` and to items of it, and deletions."""
+    for node in ast.walk(source.tree):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign | ast.Delete):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+            targets = [node.target]
+        for target in targets:
+            for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                field = each.value if isinstance(each, ast.Subscript) else each
+                if isinstance(field, ast.Attribute) and re.search(r"(^|\.)_?log$", ast.unparse(field.value)):
+                    yield each.lineno
+
+
+def beside_the_log(source: Source) -> bool:
+    return in_core(source) and source.path != "src/tidelog/log/log.py"
+
+
+def bounds_without_reason(source: Source) -> Iterator[int]:
+    """`…_MAX` and `…_MIN` of a module, with no comment on their line and no text below."""
+    lines = source.text.splitlines()
+    for node, follower in pairwise([*source.tree.body, ast.Pass()]):
+        if isinstance(node, ast.Assign):
+            names = [ast.unparse(target) for target in node.targets]
+        elif isinstance(node, ast.AnnAssign):
+            names = [ast.unparse(node.target)]
+        else:
+            continue
+        is_bound = any(re.search(r"_(MAX|MIN)$", name) for name in names)
+        is_told = isinstance(follower, ast.Expr) and isinstance(follower.value, ast.Constant)
+        if is_bound and not is_told and "#" not in "".join(lines[node.lineno - 1 : node.end_lineno]):
+            yield node.lineno
+
+
 def in_core(source: Source) -> bool:
     return source.room in CORE
 
@@ -251,6 +288,9 @@ RULES = [
     Rule(
         "nor makes a list of an attribute that is one", in_core, set_iteration, "self.a = set()\nlist(self.a)"
     ),
+    Rule("a log's fields are set by the log alone", beside_the_log, writes_to_a_log, "log.end_offset = 5"),
+    Rule("nor its lists changed", beside_the_log, writes_to_a_log, "del self.log.segments[1:], self.x"),
+    Rule("a bound has its reason beside it", in_package, bounds_without_reason, "QUEUED_MAX = 5"),
     Rule("every module opens with a docstring", anywhere, missing_docstring, "x = 1"),
     Rule("no class is called Manager and the like", anywhere, empty_names, "class LogManager: pass"),
     Rule("no file is called utils and the like", anywhere, empty_names, "", "src/tidelog/log/log_utils.py"),

@@ -33,10 +33,16 @@ NOTHING_NEW = NULL + NULL + INT32.pack(-1) + NULL + NULL + NULL
 HEARTBEAT_LAYOUT = ResponseLayout(ERROR_POSITION + 2 + 1, ERROR_POSITION)
 
 
-def join_frame(group: str, member_id: str, topic: str) -> bytes:
+def join_frame(
+    group: str,
+    member_id: str,
+    topic: str,
+    session_ms: int = SESSION_TIMEOUT_MS,
+    rebalance_ms: int = REBALANCE_TIMEOUT_MS,
+) -> bytes:
     subscription = struct.pack(">hih", 1, 1, len(topic)) + topic.encode() + struct.pack(">ii", -1, 0)
     protocol = compact_string(ASSIGNOR) + _bytes(subscription) + NO_TAGS
-    body = compact_string(group) + struct.pack(">ii", SESSION_TIMEOUT_MS, REBALANCE_TIMEOUT_MS)
+    body = compact_string(group) + struct.pack(">ii", session_ms, rebalance_ms)
     body += compact_string(member_id) + NULL + compact_string(PROTOCOL_TYPE)
     return whole_frame(11, 9, 0, body + b"\x02" + protocol + NULL + NO_TAGS)
 

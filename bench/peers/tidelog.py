@@ -1,6 +1,6 @@
 """Tidelog as its users start it: `tidelog serve`, or `tidelog cluster` for several brokers and a ZooKeeper.
 
-Both are those of the environment that runs the benchmark.
+Both are those of the environment that runs the benchmark, or of an earlier version that is named.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ SETTINGS = {"log.segment.delete.delay.ms": "100"}
 
 
 class Tidelog:
-    name = "Tidelog"
     settings_if_paused: ClassVar[dict[str, str]] = {}
 
-    def __init__(self) -> None:
-        self._executable = Path(sys.executable).parent / "tidelog"
+    def __init__(self, executable: Path | None = None, name: str = "Tidelog") -> None:
+        self.name = name
+        self._executable = executable or Path(sys.executable).parent / "tidelog"
         if not self._executable.exists():
-            raise PeerMissing(f"there is no {self._executable.name} beside this Python: run `make setup`")
+            raise PeerMissing(f"{self._executable} is missing: run `make setup` in its checkout")
 
     def prepare(self, directory: Path, settings: dict[str, str]) -> Site:
         directory.mkdir(parents=True)

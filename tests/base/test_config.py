@@ -212,7 +212,7 @@ def test_the_settings_of_groups_do_something_and_have_kafka_s_defaults() -> None
         ("group.consumer.min.assignment.interval.ms", "-1", "from 0"),
         ("group.consumer.assignors", "sticky", "one of uniform, range"),
         ("group.consumer.assignors", "", "at least one"),
-        ("group.consumer.assignors", "range,range", "none twice"),
+        ("group.consumer.assignors", "range,range", "without duplicates"),
         ("group.consumer.migration.policy", "sideways", "one of bidirectional"),
         ("group.coordinator.rebalance.protocols", "consumer", "classic among them"),
         ("group.coordinator.rebalance.protocols", "classic,share", "one of classic"),

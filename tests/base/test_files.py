@@ -224,6 +224,18 @@ def test_a_failed_replacement_leaves_the_old_content(
     assert directory.read_whole("a") == b"old"
 
 
+def test_a_copy_goes_on_where_it_ended(directory: DiskDirectory) -> None:
+    file, target = directory.open("a"), directory.folder("target")
+    file.append(b"one two three")
+    directory.copy("a", 3, target)
+    directory.copy("a", 7, target, 3)
+    assert target.read_whole("a") == b"one two"
+    directory.copy("a", 5, target)
+    assert target.read_whole("a") == b"one t"
+    with pytest.raises(FileNotFoundError):
+        directory.copy("a", 7, directory.folder("other"), 3)
+
+
 def test_folders_are_made_listed_renamed_and_removed_whole(directory: DiskDirectory, tmp_path: Path) -> None:
     inner = directory.folder("t-0")
     inner.folder("deep").open("x").append(b"1")

@@ -23,7 +23,7 @@ from tests.wire.group_requests import (
     sync_values,
 )
 from tests.wire.harness import DELETE_TOPICS, Harness, seconds
-from tidelog.broker.coordinators import Coordinators
+from tidelog.broker.data_plane.coordinators import Coordinators
 from tidelog.protocol.errors import ErrorCode
 
 
@@ -45,9 +45,9 @@ def finish_work(harness: Harness) -> None:
 
 def finish_loading(harness: Harness) -> None:
     """With what else there is to do left as it is."""
-    for shard in harness.broker.coordinators._shards.values():
+    for shard in harness.broker.coordinators._runtime.all():
         while not shard.journal.is_loaded:
-            harness.broker.coordinators._load(shard)
+            harness.broker.coordinators._runtime._load(shard)
 
 
 def restart(harness: Harness) -> None:

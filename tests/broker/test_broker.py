@@ -8,9 +8,9 @@ import pytest
 
 from tests.log.making import make_batch
 from tests.sim.node import BrokerOnDisk
+from tidelog.base.schedule import Interval
 from tidelog.broker.broker import StoreFailed
-from tidelog.broker.interval import Interval
-from tidelog.cluster.image import LOST_STAMP
+from tidelog.cluster.facts import LOST_STAMP
 from tidelog.cluster.store import Outcome, Refused, StoreReply, StoreRequest, Unknown
 from tidelog.protocol.errors import ErrorCode
 
@@ -30,7 +30,7 @@ def test_an_interval_is_over_once_each_time_it_has_passed() -> None:
 def test_a_start_without_a_store_fails_with_a_reason() -> None:
     node = BrokerOnDisk()
     node.broker.start("127.0.0.1", 1)
-    request = node.broker.effects.pop()
+    request = node.broker.outbox.effects.pop()
     assert isinstance(request, StoreRequest)
     with pytest.raises(StoreFailed, match="lost"):
         node.broker.on_store_event(StoreReply(request.ticket, Unknown("lost")))
@@ -51,8 +51,8 @@ def test_a_topic_is_found_by_name_and_by_id_or_not_at_all() -> None:
 def test_a_refused_topic_is_not_opened() -> None:
     node = BrokerOnDisk()
     outcomes: list[Outcome] = []
-    node.broker.create_topic("t", {}, [[1]], outcomes.append)
-    request = node.broker.effects.pop()
+    node.broker.topics.create("t", {}, [[1]], outcomes.append)
+    request = node.broker.outbox.effects.pop()
     assert isinstance(request, StoreRequest)
     node.broker.on_store_event(StoreReply(request.ticket, Refused(1, "exists")))
     node.settle()
@@ -74,14 +74,14 @@ def test_producer_ids_are_given_once_and_survive_a_restart_unused() -> None:
     node = BrokerOnDisk()
     taken: list[int | None] = []
     for _ in range(3):
-        node.broker.take_producer_id(taken.append)
+        node.broker.producer_ids.take(taken.append)
     assert taken == []
     node.settle()
-    node.broker.take_producer_id(taken.append)
+    node.broker.producer_ids.take(taken.append)
     assert taken == [0, 1, 2, 3]
     node.stop()
     node.start()
-    node.broker.take_producer_id(taken.append)
+    node.broker.producer_ids.take(taken.append)
     node.settle()
     assert taken[-1] == 1_000
 
@@ -89,11 +89,11 @@ def test_producer_ids_are_given_once_and_survive_a_restart_unused() -> None:
 def test_those_who_wait_for_producer_ids_are_told_when_there_are_none() -> None:
     node = BrokerOnDisk()
     taken: list[int | None] = []
-    node.broker.take_producer_id(taken.append)
-    node.broker.take_producer_id(taken.append)
-    (request,) = node.broker.effects
+    node.broker.producer_ids.take(taken.append)
+    node.broker.producer_ids.take(taken.append)
+    (request,) = node.broker.outbox.effects
     assert isinstance(request, StoreRequest)
-    node.broker.effects.clear()
+    node.broker.outbox.effects.clear()
     node.broker.on_store_event(StoreReply(request.ticket, Unknown("lost")))
     assert taken == [None, None]
 
@@ -153,9 +153,9 @@ def test_too_many_open_files_do_not_take_a_directory_offline(code: int) -> None:
     node = BrokerOnDisk()
     node.create_topic()
     (directory,) = node.directories
-    node.broker.fail_directory(directory, OSError(code, "Too many open files"))
+    node.broker.disks.fail(directory, OSError(code, "Too many open files"))
     assert directory.failure is None and not node.broker.has_failed
-    assert [event.name for event in node.broker.events][-1] == "file not opened"
+    assert [event.name for event in node.broker.outbox.events][-1] == "file open failed"
     number = node.produce()
     assert node.take_answers()[number].error_code == 0
 
@@ -164,7 +164,7 @@ def test_a_disk_error_takes_a_directory_offline() -> None:
     node = BrokerOnDisk()
     node.create_topic()
     (directory,) = node.directories
-    node.broker.fail_directory(directory, OSError(errno.EIO, "Input/output error"))
+    node.broker.disks.fail(directory, OSError(errno.EIO, "Input/output error"))
     assert directory.failure is not None and not node.broker.has_failed  # the store does not know yet
     number = node.produce()
     assert node.take_answers()[number].error_code == ErrorCode.kafka_storage_error
@@ -176,5 +176,5 @@ def test_a_disk_error_takes_a_directory_offline() -> None:
 def test_no_id_begins_with_a_dash() -> None:
     broker = BrokerOnDisk().broker
     given = iter([b"\xf8" + bytes(15), b"\xfb" + bytes(15), b"\x01" * 16])
-    broker.entropy = lambda size: next(given)
-    assert broker.new_id() == b"\x01" * 16
+    broker.kernel.entropy = lambda size: next(given)
+    assert broker.kernel.new_id() == b"\x01" * 16

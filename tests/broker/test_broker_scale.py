@@ -12,7 +12,7 @@ from tests.sim.node import BrokerOnDisk
 from tests.wire.harness import Harness, batch_of
 from tidelog.base.files import DiskFile
 from tidelog.base.limits import FLUSHES_MAX, RETENTION_FLUSHES_MAX, RETENTION_SEGMENTS_MAX
-from tidelog.broker.partitions import Checkpoint
+from tidelog.broker.data_plane.checkpoints import Checkpoint
 
 PARTITIONS = FLUSHES_MAX + 10
 
@@ -25,9 +25,9 @@ def unflushed_harness(folder: Path, partitions: int = PARTITIONS) -> Harness:
     for index in range(partitions):
         partition = harness.partition("t", index)
         batch = memoryview(bytearray(batch_of()))
-        partition.append(batch, 0, len(batch), harness.broker.now_ms)
-        partition.is_flush_wanted = True
-        harness.broker.maybe_flush(partition)
+        partition.append(batch, 0, len(batch), harness.broker.clock.now_ms)
+        partition.want_flush()
+        harness.broker.flushing.maybe_begin(partition)
     harness.settle()
     return harness
 
@@ -45,12 +45,10 @@ def test_flushes_beyond_the_bound_wait_for_others_to_end(tmp_path: Path) -> None
 
 def test_a_failed_flush_makes_room_too(tmp_path: Path) -> None:
     harness = unflushed_harness(tmp_path)
-    partition, job = harness.held_flushes.pop(0)
-    job.release()
-    harness.broker.on_flushed(partition, OSError(errno.EIO, "broken"))
-    assert harness.broker._flushing_count == FLUSHES_MAX - 1
+    harness.held_flushes.pop(0).on_done(OSError(errno.EIO, "broken"))
+    assert harness.broker.flushing.under_way_count == FLUSHES_MAX - 1
     harness.release_flushes()
-    assert harness.broker._flushing_count == 0 and not harness.broker._flush_queue
+    assert harness.broker.flushing.under_way_count == 0
 
 
 def test_a_flush_that_finds_no_descriptor_is_tried_again(
@@ -60,15 +58,15 @@ def test_a_flush_that_finds_no_descriptor_is_tried_again(
     harness.release_flushes()
     partition = harness.partition("t")
     batch = memoryview(bytearray(batch_of()))
-    partition.append(batch, 0, len(batch), harness.broker.now_ms)
+    partition.append(batch, 0, len(batch), harness.broker.clock.now_ms)
 
     def refuse(file: DiskFile) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as limited:
         limited.setattr(DiskFile, "pin", refuse)
-        partition.is_flush_wanted = True
-        harness.broker.maybe_flush(partition)
+        partition.want_flush()
+        harness.broker.flushing.maybe_begin(partition)
         assert partition.log.recovery_point == 1 and partition.error_code == 0
     harness.advance(1)
     assert partition.log.recovery_point == 2
@@ -81,24 +79,24 @@ def expiring(partition_count: int) -> BrokerOnDisk:
     for index in range(partition_count):
         for _ in range(3):
             batch = memoryview(bytearray(make_batch(value=bytes(800))))
-            node.partition(index).append(batch, 0, len(batch), node.broker.now_ms)
+            node.partition(index).append(batch, 0, len(batch), node.broker.clock.now_ms)
     node.tick(1)
-    node.broker.set_time(node.broker.now_ms + 400_000, node.broker.uptime_ms + 400_000)
+    node.broker.clock.set(node.broker.clock.now_ms + 400_000, node.broker.clock.uptime_ms + 400_000)
     node.broker.tick()
     return node
 
 
 def flush_all(node: BrokerOnDisk) -> None:
     for partition in node.broker.partitions.all():
-        partition.is_flush_wanted = True
-        node.broker.maybe_flush(partition)
+        partition.want_flush()
+        node.broker.flushing.maybe_begin(partition)
     node.end_flushes_alone()
 
 
 def test_retention_removes_from_one_partition_at_a_time() -> None:
     node = expiring(3)
     for partition in node.broker.partitions.all():
-        partition.log.roll(node.broker.now_ms)
+        partition.log.roll(node.broker.clock.now_ms)
     flush_all(node)
     for done in range(3):
         starts = [node.partition(index).log.start_offset for index in range(3)]
@@ -111,7 +109,7 @@ def test_many_segments_of_one_partition_leave_a_few_at_a_time() -> None:
     log = node.partition().log
     for _ in range(2 * RETENTION_SEGMENTS_MAX):
         batch = memoryview(bytearray(make_batch(value=bytes(800), timestamp=1)))
-        node.partition().append(batch, 0, len(batch), node.broker.now_ms)
+        node.partition().append(batch, 0, len(batch), node.broker.clock.now_ms)
     flush_all(node)
     before = len(log.segments)
     node.broker.work()
@@ -124,7 +122,7 @@ def test_many_segments_of_one_partition_leave_a_few_at_a_time() -> None:
 def test_retention_leaves_room_for_flushes_that_somebody_waits_for() -> None:
     node = expiring(3 * RETENTION_FLUSHES_MAX)
     node.settle()
-    assert len(node.broker.flushes) == RETENTION_FLUSHES_MAX
+    assert len(node.flushes) == RETENTION_FLUSHES_MAX
     for _ in range(3):
         node.end_flushes()
     assert all(partition.log.start_offset == 3 for partition in node.broker.partitions.all())
@@ -134,7 +132,7 @@ def test_a_topic_that_is_deleted_while_its_retention_waits_holds_up_nobody() -> 
     node = expiring(RETENTION_FLUSHES_MAX)
     node.settle()
     node.delete_topic()
-    assert not node.broker.retention._flushing
+    assert not node.broker.retention._held
 
 
 def test_topics_deleted_together_make_one_checkpoint(tmp_path: Path) -> None:
@@ -142,10 +140,10 @@ def test_topics_deleted_together_make_one_checkpoint(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
         harness.create_topic(name)
     for name in ("a", "b"):
-        harness.broker.delete_topic(harness.broker.image.topics[name], lambda outcome: None)
+        harness.broker.topics.delete(harness.broker.image.topics[name], lambda outcome: None)
     harness.settle()
     harness.broker.tick()
-    harness.broker.set_time(harness.broker.now_ms + 2_000, harness.broker.uptime_ms + 2_000)
+    harness.broker.clock.set(harness.broker.clock.now_ms + 2_000, harness.broker.clock.uptime_ms + 2_000)
     harness.broker.tick()
-    written = [effect for effect in harness.broker.effects if isinstance(effect, Checkpoint)]
+    written = [effect for effect in harness.broker.outbox.effects if isinstance(effect, Checkpoint)]
     assert [list(checkpoint.recovery_points) for checkpoint in written] == [[("c", 0)]]

@@ -11,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.disk import SimulatedDisk
+from tests.broker.parts import make_disks, make_kernel
 from tests.wire.harness import CREATE_TOPICS, DELETE_TOPICS, Harness, batch_of, parts, seconds
 from tests.wire.requests import fetch, produce
-from tests.wire.test_handlers_growth import CREATE_PARTITIONS, grow_values, trim
+from tests.wire.test_handlers_partitions import CREATE_PARTITIONS, grow_values
+from tests.wire.test_handlers_records_deletion import trim
 from tidelog.base.files import DiskFile
-from tidelog.broker.checkpoints import Checkpoints
-from tidelog.log.directory import LogDirectory
+from tidelog.broker.data_plane.checkpoints import Checkpoint, Checkpoints
+from tidelog.broker.data_plane.disks import Disks
+from tidelog.broker.data_plane.partitions import Partitions
+from tidelog.broker.kernel import Kernel
+from tidelog.broker.standing import Standing
 from tidelog.replication.partition import Role
 
 
@@ -100,7 +104,7 @@ def test_deleted_records_stay_so_when_a_partition_could_not_be_opened_once(
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as patched:
-        patched.setattr("tidelog.broker.partitions.open_log", fail)
+        patched.setattr("tidelog.broker.data_plane.partitions.open_log", fail)
         harness.start()
     assert harness.partition("t").role is Role.OFFLINE
     harness.advance(61_000)
@@ -141,34 +145,51 @@ def test_a_batch_that_is_refused_for_want_of_descriptors_is_not_in_the_log(tmp_p
     assert all(word in values(harness, "t") for word in (b"first", b"kept0", b"kept1", b"kept2"))
 
 
-def homes(count: int) -> list[LogDirectory]:
-    return [LogDirectory(SimulatedDisk().root) for _ in range(count)]
+def made(directory_count: int) -> tuple[Kernel, Disks, Checkpoints]:
+    kernel = make_kernel()
+    disks = make_disks(kernel, directory_count)
+    return kernel, disks, Checkpoints(kernel, Standing(1), disks, Partitions(1, disks.directories))
+
+
+def taken(kernel: Kernel, checkpoints: Checkpoints) -> list[Checkpoint]:
+    """Those of all directories that somebody waits for."""
+    checkpoints.write_urgent()
+    return [effect for effect in kernel.outbox.take_effects() if isinstance(effect, Checkpoint)]
 
 
 def test_what_waits_goes_on_when_every_working_directory_has_a_later_checkpoint() -> None:
-    first, second = directories = homes(2)
-    checkpoints = Checkpoints(directories)
+    kernel, disks, checkpoints = made(2)
     done: list[str] = []
-    early = checkpoints.take_number()
+    checkpoints.wait(lambda: done.append("early"))
+    early = taken(kernel, checkpoints)
     checkpoints.wait(lambda: done.append("waited"))
-    assert checkpoints.is_urgent
-    number = checkpoints.take_number()
-    assert not checkpoints.is_urgent
-    checkpoints.on_written(first, early)
-    checkpoints.on_written(second, early)
-    checkpoints.on_written(first, number)
-    assert done == []
-    second.failure = "broken"
+    first, _ = taken(kernel, checkpoints)
+    assert taken(kernel, checkpoints) == [], "nobody waits for one that is not being taken yet"
+    for checkpoint in early:
+        checkpoint.on_done(None)
+    first.on_done(None)
+    assert done == ["early"]
+    disks.directories[1].failure = "broken"
     checkpoints.release()
-    assert done == ["waited"]
+    assert done == ["early", "waited"]
 
 
 def test_a_name_is_stale_until_a_checkpoint_taken_after_it_went_is_written() -> None:
-    (home,) = directories = homes(1)
-    checkpoints = Checkpoints(directories)
-    before = checkpoints.take_number()
+    kernel, _, checkpoints = made(1)
+    checkpoints.wait(lambda: None)
+    (before,) = taken(kernel, checkpoints)
     checkpoints.forget(["t"])
-    checkpoints.on_written(home, before)
+    before.on_done(None)
     assert checkpoints.is_stale("t") and checkpoints.is_wanted
-    checkpoints.on_written(home, checkpoints.take_number())
+    checkpoints.wait_for_name("t", lambda: None)
+    (after,) = taken(kernel, checkpoints)
+    after.on_done(None)
     assert not checkpoints.is_stale("t")
+
+
+def test_a_checkpoint_that_could_not_be_written_is_wanted_again() -> None:
+    kernel, disks, checkpoints = made(1)
+    checkpoints.wait(lambda: None)
+    (checkpoint,) = taken(kernel, checkpoints)
+    checkpoint.on_done(OSError(errno.EMFILE, "Too many open files"))
+    assert checkpoints.is_wanted and disks.directories[0].failure is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,17 +11,17 @@ import pytest
 
 from tests.differential.entities import milliseconds
 from tests.wire.harness import Harness, parts
-from tidelog.broker import control
-from tidelog.broker.broker import OnOutcome
-from tidelog.cluster.elections import Elected
-from tidelog.cluster.image import BrokerEpoch, BrokerFacts
+from tidelog.base.limits import ELECTION_WAIT_MS, STORE_CHANGE_ATTEMPTS_MAX
+from tidelog.broker.control_plane import control
+from tidelog.broker.store_desk import OnOutcome
+from tidelog.cluster.facts import NOBODY, BrokerEpoch, BrokerFacts, PartitionChange
 from tidelog.cluster.store import NOWHERE, Delete, Outcome, Refused, StoreReply
 from tidelog.handlers import partition_changes
+from tidelog.handlers.elections import PREFERRED, UNCLEAN
 from tidelog.protocol.errors import ErrorCode
 
 ELECT_LEADERS = 43
 PARTITIONS = 5
-PREFERRED = 0
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_preferred_leaders_that_the_store_refused_are_restored_after_that(harnes
     assert leaders(harness) == {1: PARTITIONS}
 
 
-@pytest.mark.parametrize("refusals", [0, 1, partition_changes.ATTEMPTS_MAX + 1])
+@pytest.mark.parametrize("refusals", [0, 1, STORE_CHANGE_ATTEMPTS_MAX])
 def test_any_number_of_leaders_is_elected_when_it_is_asked_for(
     harness: Harness, monkeypatch: pytest.MonkeyPatch, refusals: int
 ) -> None:
@@ -88,7 +89,7 @@ def test_any_number_of_leaders_is_elected_when_it_is_asked_for(
     written = harness.broker.control.write_partitions
     sizes: list[int] = []
 
-    def write(wanted: list[Elected], then: OnOutcome) -> None:
+    def write(wanted: list[PartitionChange], then: OnOutcome) -> None:
         sizes.append(len(wanted))
         if len(sizes) > refusals:
             written(wanted, then)
@@ -99,7 +100,7 @@ def test_any_number_of_leaders_is_elected_when_it_is_asked_for(
     values = {"election_type": PREFERRED, "topic_partitions": asked}
     answer = harness.ask(ELECT_LEADERS, 2, timeout=milliseconds(20_000), **values)
     codes = Counter(row.error_code for row in answer.replica_election_results[0].partition_result)
-    refused = 2 if refusals > partition_changes.ATTEMPTS_MAX else 0
+    refused = 2 if refusals == STORE_CHANGE_ATTEMPTS_MAX else 0
     expected = Counter({ErrorCode.none: PARTITIONS - refused}) + Counter({ErrorCode.not_controller: refused})
     assert codes == expected
     assert leaders(harness) == Counter({1: PARTITIONS - refused}) + Counter({7: refused})
@@ -116,6 +117,59 @@ def test_a_leader_that_is_asked_for_many_times_is_elected_once(
     rows = answer.replica_election_results[0].partition_result
     assert {row.error_code for row in rows} == {ErrorCode.none}
     assert harness.broker.control.election_count == 1
+
+
+def test_preferred_leaders_that_the_store_did_not_confirm_in_time_are_reported_late(
+    harness: Harness,
+) -> None:
+    topic = harness.broker.image.topics["t"]
+    topic.partitions[0] = replace(topic.partitions[0], leader=1)  # done already, by the same request before
+    told = ask_of_a_silent_store(harness, PREFERRED)
+    late = ErrorCode.request_timed_out
+    assert told == {0: ErrorCode.election_not_needed} | dict.fromkeys(range(1, PARTITIONS), late)
+    assert leaders(harness) == {7: PARTITIONS - 1, 1: 1}
+
+
+def test_a_preferred_leader_that_is_seen_by_the_deadline_is_reported_as_elected(harness: Harness) -> None:
+    def lead(index: int) -> None:
+        topic = harness.broker.image.topics["t"]
+        topic.partitions[index] = replace(topic.partitions[index], leader=1)
+
+    told = ask_of_a_silent_store(harness, PREFERRED, lambda: lead(3))
+    late = dict.fromkeys(range(PARTITIONS), ErrorCode.request_timed_out)
+    assert told == late | {3: ErrorCode.none}
+
+
+def test_an_unclean_election_is_over_once_anybody_leads(harness: Harness) -> None:
+    topic = harness.broker.image.topics["t"]
+    topic.partitions[0] = replace(topic.partitions[0], leader=NOBODY)
+
+    def lead() -> None:
+        topic.partitions[0] = replace(topic.partitions[0], leader=7)
+
+    not_needed = dict.fromkeys(range(PARTITIONS), ErrorCode.election_not_needed)
+    assert ask_of_a_silent_store(harness, UNCLEAN, lead) == not_needed | {0: ErrorCode.none}
+
+
+def test_an_unclean_election_is_needed_where_the_leader_has_just_lost_its_log(harness: Harness) -> None:
+    topic = harness.broker.image.topics["t"]
+    topic.partitions[0] = replace(topic.partitions[0], members={1: 1, 7: -2})
+    not_needed = dict.fromkeys(range(PARTITIONS), ErrorCode.election_not_needed)
+    assert ask_of_a_silent_store(harness, UNCLEAN) == not_needed | {0: ErrorCode.request_timed_out}
+
+
+def ask_of_a_silent_store(
+    harness: Harness, kind: int, meanwhile: Callable[[], None] = lambda: None
+) -> dict[int, ErrorCode]:
+    """What is answered of each partition when the time for the store is over."""
+    harness.holds_store = True
+    asked = (parts(ELECT_LEADERS, 2).TopicPartitions(topic="t", partitions=tuple(range(PARTITIONS))),)
+    values = {"election_type": kind, "topic_partitions": asked}
+    harness.send(ELECT_LEADERS, 2, timeout=milliseconds(20_000), **values)
+    meanwhile()
+    harness.advance(ELECTION_WAIT_MS)
+    answer = harness.answer(ELECT_LEADERS, 2)
+    return {row.partition_id: row.error_code for row in answer.replica_election_results[0].partition_result}
 
 
 def test_what_is_too_much_for_the_store_is_told_as_that(harness: Harness) -> None:

@@ -43,14 +43,16 @@ from tests.wire.group_requests import (
     sync_values,
 )
 from tests.wire.harness import Harness, decode_answer, frame_head, other_connection, request_frame
-from tidelog.broker.shard import Shard
+from tidelog.broker.data_plane.shard import Shard
 from tidelog.cluster.features import GROUPS_TOPIC
+from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.groups.offsets import Offsets
 from tidelog.groups.turn import Turn
-from tidelog.handlers import group_offsets
+from tidelog.handlers import offset_commit
 from tidelog.log.log import Log
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 from tidelog.replication import journal
+from tidelog.replication.journal import Journal
 from tidelog.replication.partition import Partition, Role
 
 OVERLONG = "x" * 40_000
@@ -152,21 +154,22 @@ def test_a_disk_that_fails_while_a_shard_loads_takes_its_directory_along(
 
 def test_a_bug_in_a_turn_leaves_nobody_waiting(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     leader = join(harness)
-    with other_connection(harness) as theirs:
+    with other_connection(harness):
+        theirs = harness.client
         harness.send(JOIN_GROUP, 3, **join_values(3))
         waiting = harness._correlation_id
     harness.ask(JOIN_GROUP, 3, **join_values(3, leader))
-    harness.connection, mine = theirs, harness.connection
+    harness.client, mine = theirs, harness.client
     follower = decode_answer(JOIN_GROUP, 3, harness.answers()[0], waiting).member_id
     harness.send(SYNC_GROUP, 4, **sync_values(4, follower, 2))
     waiting = harness._correlation_id
     assert harness.answers() == []
-    harness.connection = mine
+    harness.client = mine
     with monkeypatch.context() as patch:
         fail_calls(patch, Turn, "write", Bug())
         with pytest.raises(Bug):
             share_out(harness, leader, 2)
-    harness.connection = theirs
+    harness.client = theirs
     answer = decode_answer(SYNC_GROUP, 4, harness.answers()[0], waiting)
     assert answer.error_code == ErrorCode.not_coordinator
     assert harness.broker.waiting.count == 0
@@ -185,6 +188,37 @@ def test_after_a_bug_the_groups_are_what_the_journal_has(
     beat = harness.ask(HEARTBEAT, 3, **beat_values(member_id, 1))
     assert beat.error_code == ErrorCode.unknown_member_id
     assert committed(harness, "other") == 5
+
+
+@pytest.mark.parametrize(
+    ("has_records", "where", "what"),
+    [(True, GroupCoordinator, "resume"), (False, GroupCoordinator, "resume"), (True, Journal, "load")],
+)
+def test_groups_that_a_bug_keeps_from_going_on_are_tried_less_and_less_often(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, has_records: bool, where: type, what: str
+) -> None:
+    if has_records:
+        commit(harness, 5)
+    coordinators, partition = harness.broker.coordinators, harness.partition(GROUPS_TOPIC)
+    harness.broker.outbox.events.clear()
+    with monkeypatch.context() as patch:
+        count = fail_calls(patch, where, what, Bug(), at=tuple(range(1, 100)))
+        coordinators.resign(partition)
+        coordinators.lead(partition)
+        finish_work(harness)
+        assert count[0] == 1
+        assert commit(harness, 6) is ErrorCode.coordinator_load_in_progress
+        for _ in range(1_200):
+            harness.advance(100)
+        assert 5 <= count[0] <= 9, "in two minutes"
+        told = [event.name for event in harness.broker.outbox.events]
+        assert told.count("group load failed") == 1 and "group write failed" not in told
+    for _ in range(600):
+        harness.advance(100)
+    finish_work(harness)
+    assert commit(harness, 7) is ErrorCode.none
+    assert committed(harness) == 7
+    assert not coordinators._runtime._deferred
 
 
 def test_a_bug_when_time_is_up_leaves_the_groups_served(
@@ -307,7 +341,7 @@ def test_a_lowered_group_too_large_to_be_written_is_the_trouble_of_that_group_al
         assert theirs.output == []
         assert committed(harness, "other") == 5
     shard = harness.broker.coordinators.find(GROUP)
-    assert isinstance(shard, Shard) and len(shard.coordinator.groups[GROUP].members) == 7
+    assert isinstance(shard, Shard) and len(shard.machine.groups[GROUP].members) == 7
 
 
 def test_a_successor_too_large_to_be_written_leaves_its_group_and_the_others_as_they_were(
@@ -355,7 +389,7 @@ def test_a_commit_of_too_many_partitions_is_refused_as_a_whole(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(harness, 5)
-    monkeypatch.setattr(group_offsets, "COMMITS_MAX", 2)
+    monkeypatch.setattr(offset_commit, "COMMITS_MAX", 2)
     values = commit_values(harness, 8, {"t": [(0, 6), (0, 7), (0, 8)]})
     rows = harness.ask(OFFSET_COMMIT, 8, **values).topics[0].partitions
     assert [row.error_code for row in rows] == [ErrorCode.invalid_commit_offset_size] * 3
@@ -402,7 +436,7 @@ def test_a_shard_that_was_reloaded_in_its_own_tick_writes_nothing_any_more(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "JOURNAL_RECORDS_KEPT", 6)
-    monkeypatch.setattr(journal, "GROWTH_MAX", 0)
+    monkeypatch.setattr(journal, "JOURNAL_GROWTH_MAX", 0)
     share_out(harness, join(harness))
     for offset in range(8):
         commit(harness, offset, "other")
@@ -422,7 +456,7 @@ def test_a_shard_whose_disk_fails_in_its_own_tick_has_no_more_work(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "JOURNAL_RECORDS_KEPT", 1)
-    monkeypatch.setattr(journal, "GROWTH_MAX", 0)
+    monkeypatch.setattr(journal, "JOURNAL_GROWTH_MAX", 0)
     share_out(harness, join(harness))
     commit(harness, 5, "other")
     with monkeypatch.context() as patch:

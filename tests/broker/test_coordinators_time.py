@@ -22,7 +22,7 @@ def harness(tmp_path: Path) -> Harness:
 def pass_time(harness: Harness, milliseconds: int) -> None:
     """With a loop that is too busy to see to it."""
     broker = harness.broker
-    broker.set_time(broker.now_ms + milliseconds, broker.uptime_ms + milliseconds)
+    broker.clock.set(broker.clock.now_ms + milliseconds, broker.clock.uptime_ms + milliseconds)
 
 
 def beat(harness: Harness, member_id: str) -> ErrorCode:
@@ -40,11 +40,11 @@ def commit(harness: Harness, member_id: str, offset: int) -> ErrorCode:
 def test_the_loop_is_told_when_a_session_ends(harness: Harness) -> None:
     member_id = join(harness)
     share_out(harness, member_id)
-    assert harness.broker.next_due_ms == harness.broker.uptime_ms + SESSION_MS
+    assert harness.broker.next_due_ms == harness.broker.clock.uptime_ms + SESSION_MS
     harness.advance(1_000)
     beat(harness, member_id)
     harness.advance(SESSION_MS - 1_000)
-    assert harness.broker.next_due_ms == harness.broker.uptime_ms + 1_000
+    assert harness.broker.next_due_ms == harness.broker.clock.uptime_ms + 1_000
     assert beat(harness, member_id) == ErrorCode.none
 
 

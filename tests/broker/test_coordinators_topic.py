@@ -21,8 +21,8 @@ from tests.broker.shards import (
 from tests.wire.group_requests import GROUP
 from tests.wire.harness import METADATA, START_MS, Harness, batch_of
 from tests.wire.requests import metadata_values, produce
-from tests.wire.test_handlers_growth import grow
-from tidelog.broker.shard import Shard
+from tests.wire.test_handlers_partitions import grow
+from tidelog.broker.data_plane.shard import Shard
 from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.groups.facts import offset_entry
 from tidelog.groups.records import NO_ID, CommittedOffset
@@ -52,7 +52,7 @@ def test_a_topic_made_anew_begins_anew_although_the_old_one_went_while_a_shard_l
     finish_work(harness)
     harness.advance(1_000)
     shard = harness.broker.coordinators.find(GROUP)
-    assert isinstance(shard, Shard) and len(shard.coordinator.offsets) == 0
+    assert isinstance(shard, Shard) and len(shard.machine.offsets) == 0
     assert committed(harness) == -1
     restart(harness)
     assert committed(harness) == -1
@@ -84,7 +84,7 @@ def test_a_topic_made_anew_begins_anew_although_the_broker_was_killed_when_the_o
     assert committed(harness) == -1
     restart(harness)
     shard = harness.broker.coordinators.find(GROUP)
-    assert isinstance(shard, Shard) and len(shard.coordinator.offsets) == 0
+    assert isinstance(shard, Shard) and len(shard.machine.offsets) == 0
 
 
 def test_a_topic_that_went_while_a_shard_loaded_is_not_forgotten_by_a_tick(
@@ -98,7 +98,7 @@ def test_a_topic_that_went_while_a_shard_loaded_is_not_forgotten_by_a_tick(
         harness.advance(1_000)
     finish_work(harness)
     shard = harness.broker.coordinators.find(GROUP)
-    assert isinstance(shard, Shard) and len(shard.coordinator.offsets) == 0
+    assert isinstance(shard, Shard) and len(shard.machine.offsets) == 0
     harness.advance(1_000)
     assert not harness.broker.coordinators._deleted
 

@@ -18,7 +18,7 @@ from tests.broker.shards import (
 )
 from tests.wire.group_requests import GROUP, HEARTBEAT, OFFSET_COMMIT, beat_values, commit_values
 from tests.wire.harness import Harness
-from tidelog.broker.shard import Shard
+from tidelog.broker.data_plane.shard import Shard
 from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.partition import Partition
@@ -89,7 +89,7 @@ def test_a_damaged_batch_is_not_loaded(harness: Harness, monkeypatch: pytest.Mon
         file.write(damaged)
     finish_work(harness)
     assert harness.broker.coordinators.find(GROUP) is ErrorCode.coordinator_not_available
-    assert any("checksum" in str(event) for event in harness.broker.events)
+    assert any("checksum" in str(event) for event in harness.broker.outbox.events)
     with log.open("r+b") as file:
         file.write(whole)
     restart(harness)

@@ -9,9 +9,10 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.wire.harness import CREATE_TOPICS, DELETE_TOPICS, Harness, decode_answer, parts, seconds
-from tidelog.broker import forwarding
-from tidelog.broker.forwarding import CONTROLLER_WAIT_MS, FORWARD_WAIT_MS
-from tidelog.cluster.image import CONTROLLER, CONTROLLER_EPOCH, NOBODY, encode_fields
+from tidelog.base.limits import CONTROLLER_WAIT_MS, FORWARD_WAIT_MS
+from tidelog.broker.control_plane import forwarding
+from tidelog.cluster.facts import NOBODY, encode_fields
+from tidelog.cluster.paths import CONTROLLER, CONTROLLER_EPOCH
 from tidelog.cluster.store import Create
 
 TIMEOUT_MS = 2_000
@@ -45,14 +46,14 @@ def ask_for_topic(harness: Harness, timeout_ms: int = TIMEOUT_MS) -> None:
 
 def answer_after(harness: Harness, api_key: int, version: int) -> tuple[int, Any]:
     """How long it took, in steps of a tick, and what came."""
-    begun_ms = harness.broker.uptime_ms
-    while harness.broker.uptime_ms - begun_ms <= 2 * FORWARD_WAIT_MS:
+    begun_ms = harness.broker.clock.uptime_ms
+    while harness.broker.clock.uptime_ms - begun_ms <= 2 * FORWARD_WAIT_MS:
         harness.advance(TICK_MS)
         frames = harness.answers()
         if frames:
             (frame,) = frames
             answer = decode_answer(api_key, version, frame, int.from_bytes(frame[4:8], "big"))
-            return harness.broker.uptime_ms - begun_ms, answer
+            return harness.broker.clock.uptime_ms - begun_ms, answer
     raise AssertionError("no answer came")
 
 
@@ -147,6 +148,6 @@ def test_what_is_forwarded_has_a_bound(harness: Harness, monkeypatch: pytest.Mon
         for frame in harness.answers():
             answer = decode_answer(CREATE_TOPICS, 7, frame, int.from_bytes(frame[4:8], "big"))
             codes.append(answer.topics[0].error_code)
-        assert harness.broker.uptime_ms < 10 * FORWARD_WAIT_MS
+        assert harness.broker.clock.uptime_ms < 10 * FORWARD_WAIT_MS
     assert codes == [ErrorCode.request_timed_out] * 5
     assert harness.broker.forwarding._held_size == 0

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from tests.broker.shards import groups_broker
 from tidelog.base.decision import Entry
-from tidelog.broker.group_moves import Arrival
+from tidelog.broker.data_plane.group_moves import Arrival
+from tidelog.cluster.features import GROUPS_LEVEL
+from tidelog.cluster.paths import FEATURES
+from tidelog.cluster.store import ReadNodes, StoreRequest
 from tidelog.groups.facts import offset_entry
 from tidelog.groups.records import CLOSED_KEY, CLOSED_VALUE, NO_ID, CommittedOffset
 from tidelog.protocol.records import build_pairs
@@ -56,3 +59,15 @@ def test_a_source_that_begins_later_now_is_read_from_there(tmp_path: Path) -> No
     arrival.start_over(9)
     arrival.take(b"", 9)
     assert arrival.unwritten is None
+
+
+def test_what_the_store_has_of_a_move_is_read_as_it_is_now(tmp_path: Path) -> None:
+    """A new session may show an older node: groups would be moved again, over what was committed since."""
+    harness = groups_broker(tmp_path, offsets_topic_num_partitions="4")
+    broker, image = harness.broker, harness.broker.image
+    image.feature_levels["tidelog.version"], image.groups_moved = GROUPS_LEVEL, frozenset()
+    broker.outbox.take_effects()
+    broker.coordinators.tick()
+    effects = broker.outbox.take_effects()
+    readings = [each.action for each in effects if isinstance(each, StoreRequest)]
+    assert readings and {*readings} == {ReadNodes((FEATURES,), is_synced=True)}

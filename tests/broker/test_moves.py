@@ -13,8 +13,8 @@ from tests.log.making import make_batch
 from tests.wire.harness import Harness, batch_of, parts
 from tests.wire.requests import fetch, produce
 from tidelog.base import limits
-from tidelog.broker import moves
-from tidelog.cluster.image import PartitionFacts
+from tidelog.broker.data_plane import moves
+from tidelog.cluster.facts import PartitionFacts
 from tidelog.log.recovery import open_log
 from tidelog.replication.follower import Cut
 from tidelog.replication.partition import Partition
@@ -158,7 +158,7 @@ def test_a_deleted_topic_takes_its_move_along(harness: Harness) -> None:
     harness.holds_copies = True
     move(harness, "b")
     topic = harness.broker.image.topics["t"]
-    harness.broker.delete_topic(topic, lambda outcome: None)
+    harness.broker.topics.delete(topic, lambda outcome: None)
     harness.settle()
     harness.run_copies()
     settle(harness)
@@ -179,13 +179,19 @@ def test_a_copy_that_fails_leaves_the_partition_where_it_is(
     assert move(harness, "b") == 0
     settle(harness)
     assert shown(harness) == [("a", 0, False)]
-    assert [directory.failure for directory in harness.broker.partitions.directories] == [None, None]
+    assert [directory.failure for directory in harness.broker.disks.directories] == [None, None]
     assert produce(harness, 9, "t", batch_of(1)).error_code == 0
 
 
 def test_a_copy_that_is_not_the_same_is_not_used(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     produce(harness, 9, "t", batch_of(5))
-    monkeypatch.setattr(moves.Move, "_copy_rest", lambda self, old: self.folder.remove("0" * 20 + ".log"))
+    real = moves.Copy.run
+
+    def lose_one(self: moves.Copy) -> None:
+        real(self)
+        self._target.remove("0" * 20 + ".log")
+
+    monkeypatch.setattr(moves.Copy, "run", lose_one)
     move(harness, "b")
     settle(harness)
     assert shown(harness) == [("a", 0, False)]
@@ -243,8 +249,8 @@ def test_what_cannot_be_moved(
 def test_a_directory_that_fails_ends_the_moves_into_it(harness: Harness) -> None:
     harness.holds_copies = True
     move(harness, "b")
-    failing = harness.broker.partitions.directories[1]
-    harness.broker.fail_directory(failing, OSError(5, "Input/output error"))
+    failing = harness.broker.disks.directories[1]
+    harness.broker.disks.fail(failing, OSError(5, "Input/output error"))
     harness.run_copies()
     settle(harness)
     assert shown(harness) == [("a", 0, False)]
@@ -267,8 +273,8 @@ def test_directories_are_described_with_all_that_is_in_them(harness: Harness, ve
     assert {result.error_code for result in answer.results} == {0}
     if version >= 4:
         assert all(0 < result.usable_bytes < result.total_bytes for result in answer.results)
-    failing = harness.broker.partitions.directories[0]
-    harness.broker.fail_directory(failing, OSError(5, "Input/output error"))
+    failing = harness.broker.disks.directories[0]
+    harness.broker.disks.fail(failing, OSError(5, "Input/output error"))
     broken, _ = harness.ask(DESCRIBE_LOG_DIRS, version, topics=None).results
     assert (broken.error_code, broken.topics) == (ErrorCode.kafka_storage_error, ())
 
@@ -314,6 +320,17 @@ def test_the_end_of_a_move_reads_the_small_rest_and_no_sealed_segment(
     assert scanned == [0, 0], "all was sealed when the copy began"
 
 
+def test_a_leader_epoch_without_a_record_is_known_after_the_move(harness: Harness) -> None:
+    produce(harness, 9, "t", batch_of(3))
+    epochs = harness.partition("t").log.epochs
+    epochs.assign(epochs.latest + 4, 3)
+    expected = epochs.entries()
+    move(harness, "b")
+    settle(harness)
+    assert shown(harness) == [("b", 0, False)]
+    assert harness.partition("t").log.epochs.entries() == expected
+
+
 def test_a_partition_goes_there_and_back(harness: Harness) -> None:
     produce(harness, 9, "t", batch_of(3))
     for folder in ("b", "a", "b"):
@@ -341,18 +358,38 @@ def test_the_old_folder_stays_until_the_checkpoints_tell_where_the_log_starts(ha
     assert sorted(path.parent.name for path in harness.path.parent.glob("*/t-0")) in (["a"], ["b"])
 
 
+def test_where_a_log_starts_is_known_before_its_new_home_has_a_checkpoint(harness: Harness) -> None:
+    for _ in range(10):
+        produce(harness, 9, "t", batch_of(1))
+    harness.partition("t").trim(7)
+    for _ in range(2):
+        harness.advance(70_000)
+    harness.holds_checkpoints = True
+    move(harness, "b")
+    harness.settle()
+    assert harness.partition("t").directory.path.endswith("b")
+    harness.holds_checkpoints = False
+    harness.start()
+    log = harness.partition("t").log
+    assert (log.directory.path, log.start_offset, log.end_offset) == (
+        str(harness.path.parent / "b/t-0"),
+        7,
+        10,
+    )
+
+
 def follow(harness: Harness) -> Partition:
     """Let broker 2 lead partition 0 of t."""
     partition = harness.partition("t")
     partition.high_watermark = 0  # so that nothing is cut that is committed
     partition.become_follower(PartitionFacts(2, 1, [2], [2, 1], 9))
-    harness.broker.replicas._fetcher(2).add(partition)
+    harness.broker.replicas.fetching.fetcher(2).add(partition)
     return partition
 
 
 def cut(harness: Harness, partition: Partition, offset: int) -> None:
     replicas = harness.broker.replicas
-    replicas.cuts.plan(replicas._fetcher(2), [(partition, Cut(offset))])
+    replicas.cuts.plan(replicas.fetching.fetcher(2), [(partition, Cut(offset))])
     harness.run_flushes()
 
 
@@ -378,7 +415,7 @@ def test_a_log_that_is_cut_while_it_moves_is_copied_anew(
     partition = follow(harness)
     cut(harness, partition, 10)
     for _ in range(2):
-        partition.append_own(make_batch(5, value=b"b"), harness.broker.now_ms)
+        partition.append_own(make_batch(5, value=b"b"), harness.broker.clock.now_ms)
     assert partition.log.end_offset == 20
     expected = b"".join(segment.file.read(0, segment.size) for segment in partition.log.segments)
     harness.holds_copies = False
@@ -436,11 +473,11 @@ def test_an_old_folder_is_removed_when_its_new_name_is_durable(
     harness.advance(1_100)
     harness.holds_copies = True
     for checkpoint in harness.held_checkpoints:
-        checkpoint.write()
+        checkpoint.run()
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: pytest.fail("an fsync on the loop"))
         for checkpoint in harness.held_checkpoints:
-            harness.broker.on_checkpointed(checkpoint, None)
+            checkpoint.on_done(None)
         harness.settle()
     assert not (harness.path / "t-0").exists() and relocation.is_leaving(partition)
     assert not harness.removals

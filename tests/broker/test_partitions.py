@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.wire.harness import FRAME_SIZE_MAX, METADATA, START_MS, Harness, batch_of
+from tests.wire.harness import METADATA, START_MS, Harness, batch_of, new_client
 from tests.wire.requests import metadata_values, produce
 from tidelog.base.config import BrokerSettings
 from tidelog.base.files import DiskDirectory
 from tidelog.broker.broker import Broker
 from tidelog.log.directory import LogDirectory
-from tidelog.protocol.connection import Connection
+from tidelog.log.format.names import PARTITION_METADATA
 
 FIRST, SECOND = ["a", "c"], ["b", "d"]
 
@@ -25,8 +25,8 @@ class TwoDirectories(Harness):
         self.store.end_session()
         directories = [LogDirectory(DiskDirectory(str(self.path / name))) for name in ("first", "second")]
         self.broker = Broker(BrokerSettings({}), directories, self._entropy)
-        self.broker.set_time(START_MS, 0)
-        self.connection = Connection(FRAME_SIZE_MAX)
+        self.broker.clock.set(START_MS, 0)
+        self.client = new_client()
         self.broker.start("127.0.0.1", 9092)
         self.settle()
         assert self.broker.is_serving
@@ -97,3 +97,40 @@ def test_a_new_topic_is_made_where_the_disk_works(stopped: TwoDirectories) -> No
     stopped.create_topic("e")
     assert stopped.produced("e") == (0, 0)
     assert stopped.folders("first") == ["a-0", "c-0", "e-0"]
+
+
+def test_whose_a_folder_is_is_read_once_at_the_start(
+    stopped: TwoDirectories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten thousand partitions pay for more."""
+    real, read = DiskDirectory.read_whole, []
+
+    def read_whole(self: DiskDirectory, name: str) -> bytes | None:
+        if name == PARTITION_METADATA:
+            read.append(Path(self.path).name)
+        return real(self, name)
+
+    monkeypatch.setattr(DiskDirectory, "read_whole", read_whole)
+    stopped.start()
+    assert sorted(read) == ["a-0", "b-0", "c-0", "d-0"]
+
+
+def test_a_start_looks_for_a_folder_once_in_each_directory(
+    stopped: TwoDirectories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With thousands of partitions each look more is part of how long a start takes."""
+    looked: list[str] = []
+    exists, make = DiskDirectory.exists, DiskDirectory.folder
+
+    def seen(folder: DiskDirectory, name: str) -> bool:
+        looked.append(f"{Path(folder.path).name}/{name}")
+        return exists(folder, name)
+
+    def opened(folder: DiskDirectory, name: str) -> DiskDirectory:
+        looked.append(f"open {name}")
+        return make(folder, name)
+
+    monkeypatch.setattr(DiskDirectory, "exists", seen)
+    monkeypatch.setattr(DiskDirectory, "folder", opened)
+    stopped.start()
+    assert [each for each in looked if each.endswith("a-0")] == ["first/a-0", "open a-0", "second/a-0"]

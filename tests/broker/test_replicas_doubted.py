@@ -10,9 +10,8 @@ import pytest
 from tests.broker.test_topics import assign
 from tests.wire.harness import FETCH, Harness, batch_of
 from tests.wire.requests import fetch, fetch_values, produce
-from tidelog.broker.sessions import SILENT_MS_MAX, FollowerSession
-from tidelog.broker.waiting import WaitingRoom
-from tidelog.cluster.image import BrokerEpoch, BrokerFacts
+from tidelog.base.limits import FOLLOWER_SILENT_MS_MAX
+from tidelog.cluster.facts import BrokerEpoch, BrokerFacts
 from tidelog.protocol.errors import ErrorCode
 
 BEYOND, NOT_LEADER = ErrorCode.offset_out_of_range, ErrorCode.not_leader_or_follower
@@ -42,7 +41,7 @@ class Follower:
         """For long enough to be believed."""
         for _ in range(3):
             self.ask()
-            self._harness.advance(SILENT_MS_MAX // 2)
+            self._harness.advance(FOLLOWER_SILENT_MS_MAX // 2)
         self.ask()
 
 
@@ -75,7 +74,7 @@ def test_a_leader_that_hears_of_no_follower_sends_the_reader_to_look_for_another
     follower = Follower(harness)
     assert told(harness, 2) == NOT_LEADER
     follower.stay()
-    harness.advance(SILENT_MS_MAX + 1)
+    harness.advance(FOLLOWER_SILENT_MS_MAX + 1)
     assert (told(harness, 1), told(harness, 2)) == (ErrorCode.none, NOT_LEADER)
     follower.ask()  # what it had sent long ago, and is found when the process goes on
     assert told(harness, 2) == NOT_LEADER
@@ -90,16 +89,6 @@ def test_a_leader_that_is_asked_for_other_partitions_only_may_be_replaced_in_thi
     follower.stay()
     follower.ask(forgotten={"t": [0]})
     assert told(harness, 2) == NOT_LEADER
-
-
-@pytest.mark.parametrize(("wait_ms", "is_steady"), [(500, False), (2_000, True)])
-def test_a_follower_that_asks_to_wait_for_long_is_heard_of_less_often(wait_ms: int, is_steady: bool) -> None:
-    session = FollowerSession(1, True, 0, 2, WaitingRoom())
-    for now_ms in (0, 2_500, 5_000, 7_500):
-        session.note_use(wait_ms, now_ms)
-        session.used_ms = now_ms
-    assert session.is_steady(10_000) == is_steady
-    assert not session.is_steady(12_500)
 
 
 def test_a_leader_that_is_alone_in_sync_cannot_have_been_replaced(harness: Harness) -> None:

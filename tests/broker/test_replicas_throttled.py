@@ -10,7 +10,7 @@ import pytest
 from tests.broker.test_topics import assign
 from tests.wire.harness import Harness, batch_of
 from tests.wire.requests import fetch, produce
-from tidelog.cluster.image import BrokerEpoch, BrokerFacts
+from tidelog.cluster.facts import BrokerEpoch, BrokerFacts
 from tidelog.protocol.fetch import FetchedPartition, decode_fetch, encode_fetch
 from tidelog.replication.fetcher import CLIENT_ID, FETCH_VERSION, Fetcher
 
@@ -54,7 +54,7 @@ def test_a_follower_in_sync_is_not_held_back_but_counts(tmp_path: Path) -> None:
     assign(harness, 0, 1, 1, 2, isr=(1, 2))
     for offset in (0, 1, 0):
         assert len(given(harness, offset).records) > 2 * RATE
-    assert harness.broker.replicas.given.wait_ms(RATE, harness.broker.uptime_ms) > 6_000
+    assert harness.broker.replicas.given.wait_ms(RATE, harness.broker.clock.uptime_ms) > 6_000
 
 
 @pytest.mark.parametrize("throttled", ["0:2", "1:1", ""])
@@ -84,7 +84,7 @@ class Leader:
 
     @property
     def fetcher(self) -> Fetcher:
-        return self._broker.replicas._fetcher(2)
+        return self._broker.replicas.fetching.fetcher(2)
 
     def answer(self) -> list[int]:
         """Answer what is asked, with a record more; the partitions that were asked for."""
@@ -99,7 +99,7 @@ class Leader:
         number = int.from_bytes(frame[8:12], "big")
         pieces = encode_fetch(FETCH_VERSION, number, 0, 0, 9, [(topic_id, parts)] if parts else [])
         data = b"".join(bytes(piece) for piece in pieces)  # type: ignore[arg-type]
-        self._broker.replicas.on_frame(2, memoryview(data)[4:])
+        self._broker.replicas.fetching.on_frame(2, memoryview(data)[4:])
         return asked
 
 
@@ -111,7 +111,7 @@ def test_a_follower_asks_for_no_more_than_its_rate(tmp_path: Path) -> None:
     assert harness.partition("t").log.end_offset == 3
     assert leader.answer() == []  # it is left out
     harness.advance(1_500)
-    assert leader.fetcher.next_request(harness.broker.uptime_ms) is None
+    assert leader.fetcher.next_request(harness.broker.clock.uptime_ms) is None
     harness.advance(1_000)
     assert leader.answer() == [0]
     harness.broker.settings.set_dynamic({}, {"follower.replication.throttled.rate": str(2**63 - 1)})

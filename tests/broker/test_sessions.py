@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from tidelog.broker import sessions as sessions_module
-from tidelog.broker.sessions import EPOCH_MAX, EVICTION_MS, FetchSession, FetchSessions, SessionPartition
+from tidelog.base.limits import SESSION_EVICTION_MS
+from tidelog.broker.data_plane.sessions import EPOCH_MAX, FetchSessions, Session
 from tidelog.broker.waiting import WaitingRoom
-from tidelog.protocol.errors import ErrorCode, MalformedRequest
-from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest
+from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.fetch import FetchPartition, FetchRequest
 
 
 def counting() -> Callable[[int], bytes]:
@@ -28,7 +28,7 @@ def request(session_id: int = 0, epoch: int = 0, *partitions: tuple[str, int, in
     return made
 
 
-def opened(sessions: FetchSessions, now_ms: int = 0) -> FetchSession:
+def opened(sessions: FetchSessions, now_ms: int = 0) -> Session:
     error, session = sessions.find(request(), False, now_ms)
     assert error == 0 and session is not None
     return session
@@ -74,8 +74,8 @@ def test_a_new_session_takes_the_place_of_one_long_unused_or_gets_none() -> None
     sessions = FetchSessions(2, counting(), WaitingRoom())
     first, second = opened(sessions, 0), opened(sessions, 1)
     sessions.find(request(first.session_id, 1), False, 2)
-    assert sessions.find(request(), False, EVICTION_MS) == (0, None)
-    third = opened(sessions, EVICTION_MS + 1)
+    assert sessions.find(request(), False, SESSION_EVICTION_MS) == (0, None)
+    third = opened(sessions, SESSION_EVICTION_MS + 1)
     assert len(sessions) == 2
     assert sessions.find(request(second.session_id, 1), False, 0)[0] == ErrorCode.fetch_session_id_not_found
     assert sessions.find(request(third.session_id, 1), False, 0)[0] == 0
@@ -85,59 +85,18 @@ def test_with_no_slots_there_are_no_sessions() -> None:
     assert FetchSessions(0, counting(), WaitingRoom()).find(request(), False, 0) == (0, None)
 
 
-def test_a_session_adds_changes_and_forgets_partitions() -> None:
-    session = FetchSession(1, False, 0)
-    session.update(request(1, 0, ("a", 0, 5), ("b", 1, 7)))
-    known = session.partitions["a", 0]
-    session.update(request(1, 1, ("a", 0, 9)))
-    assert session.partitions["a", 0] is known and known.request.fetch_offset == 9
-    forgetting = request(1, 2)
-    forgetting.forgotten = [("b", [1, 2])]
-    session.update(forgetting)
-    assert list(session.partitions) == [("a", 0)]
+@pytest.mark.parametrize("epoch", [-1, 0])
+def test_a_session_that_has_ended_holds_nothing(epoch: int) -> None:
+    sessions = FetchSessions(10, counting(), WaitingRoom())
+    session = opened(sessions)
+    session.update(request(0, 0, ("a", 0, 5)))
+    sessions.find(request(session.session_id, epoch), False, 0)
+    assert not session.partitions and not session.due
 
 
-def test_a_session_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions_module, "FETCH_SESSION_PARTITIONS_MAX", 1)
-    session = FetchSession(1, False, 0)
-    with pytest.raises(MalformedRequest):
-        session.update(request(1, 0, ("a", 0, 5), ("b", 1, 7)))
-
-
-def test_a_partition_that_was_served_goes_last() -> None:
-    session = FetchSession(1, False, 0)
-    session.update(request(1, 0, ("a", 0, 0), ("b", 0, 0), ("c", 0, 0)))
-    session.move_back(("a", 0))
-    assert [topic for topic, _ in session.partitions] == ["b", "c", "a"]
-
-
-def fetched(
-    high_watermark: int = 5, start: int = 0, error: int = 0, records: bytes | None = None
-) -> FetchedPartition:
-    return FetchedPartition(0, error, high_watermark, high_watermark, start, None, -1, records)
-
-
-def test_a_client_hears_again_only_of_what_changed() -> None:
-    known = SessionPartition(FetchPartition(0, -1, 0, -1, -1, 100))
-    assert known.is_news(fetched())
-    assert not known.is_news(fetched())
-    assert known.is_news(fetched(high_watermark=6))
-    assert known.is_news(fetched(high_watermark=6, start=1))
-    assert known.is_news(fetched(high_watermark=6, start=1, records=b"x"))
-    assert not known.is_news(fetched(high_watermark=6, start=1))
-
-
-def test_after_an_error_the_client_hears_when_it_is_over() -> None:
-    known = SessionPartition(FetchPartition(0, -1, 0, -1, -1, 100))
-    known.is_news(fetched())
-    assert known.is_news(fetched(high_watermark=-1, error=6))
-    assert known.is_news(fetched())
-
-
-def test_an_update_that_is_refused_leaves_the_session_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions_module, "FETCH_SESSION_PARTITIONS_MAX", 2)
-    session = FetchSession(1, False, 0)
-    session.update(request(1, 0, ("a", 0, 5)))
-    with pytest.raises(MalformedRequest):
-        session.update(request(1, 1, ("a", 1, 5), ("b", 1, 7), ("c", 1, 7)))
-    assert list(session.partitions) == [("a", 0)]
+def test_a_session_that_made_room_holds_nothing() -> None:
+    sessions = FetchSessions(1, counting(), WaitingRoom())
+    session = opened(sessions)
+    session.update(request(0, 0, ("a", 0, 5)))
+    opened(sessions, SESSION_EVICTION_MS)
+    assert not session.partitions

@@ -10,7 +10,8 @@ from tests.broker.test_sessions import counting
 from tests.log.making import NOW_MS, make_batch, open_new
 from tests.replication.leading import lead
 from tidelog.base.files import DiskDirectory
-from tidelog.broker.sessions import FOLLOWERS_MAX, FetchSessions, FollowerSession
+from tidelog.base.limits import FOLLOWER_SESSIONS_MAX
+from tidelog.broker.data_plane.sessions import FetchSessions, FollowersSession
 from tidelog.broker.waiting import Parked, WaitingRoom
 from tidelog.log.directory import LogDirectory
 from tidelog.protocol.connection import Connection
@@ -30,7 +31,7 @@ def request(*indexes: int, replica_id: int = 2, session: tuple[int, int] = (0, 0
     return made
 
 
-def opened(sessions: FetchSessions, *indexes: int, replica_id: int = 2, now_ms: int = 0) -> FollowerSession:
+def opened(sessions: FetchSessions, *indexes: int, replica_id: int = 2, now_ms: int = 0) -> FollowersSession:
     asked = request(*indexes, replica_id=replica_id)
     error, session = sessions.find_follower(asked, True, now_ms)
     assert error == 0 and session is not None
@@ -55,73 +56,6 @@ def partition(tmp_path: Path) -> Partition:
     return made
 
 
-def test_what_a_request_names_is_looked_at_and_what_moves_from_then_on(
-    waiting: WaitingRoom, sessions: FetchSessions, partition: Partition
-) -> None:
-    session = opened(sessions, 0, 1)
-    assert list(session.moved) == [(TOPIC_ID, 0), (TOPIC_ID, 1)]
-    session.watch((TOPIC_ID, 0), partition)
-    session.moved.clear()
-    waiting.on_moved(partition)
-    waiting.wake()
-    assert list(session.moved) == [(TOPIC_ID, 0)]
-
-
-def test_a_follower_that_had_all_was_in_sync_until_its_last_fetch(
-    waiting: WaitingRoom, sessions: FetchSessions, partition: Partition
-) -> None:
-    session = opened(sessions, 0)
-    assert partition.leadership is not None
-    partition.leadership.on_fetch(2, 1, 0, 0, 0)
-    session.watch((TOPIC_ID, 0), partition)
-    session.moved.clear()
-    session.used_ms = 50_000
-    view = memoryview(make_batch(1))
-    partition.append(view, 0, len(view), NOW_MS)
-    waiting.on_moved(partition)
-    waiting.wake()
-    progress = partition.leadership.followers[2]
-    assert progress.is_near(50_000 + LAG_MAX_MS, LAG_MAX_MS, 1)
-    assert not progress.is_near(50_001 + LAG_MAX_MS, LAG_MAX_MS, 1)
-    session.used_ms = 60_000  # it has asked again, and does not have it yet
-    waiting.on_moved(partition)
-    waiting.wake()
-    assert not progress.is_near(50_001 + LAG_MAX_MS, LAG_MAX_MS, 1)
-
-
-def test_a_broker_that_has_registered_anew_is_looked_at_as_a_whole(sessions: FetchSessions) -> None:
-    session = opened(sessions, 0, 1)
-    session.moved.clear()
-    asked = request(session=(session.session_id, 1))
-    session.update(asked)
-    assert not session.moved
-    asked.replica_epoch = 2
-    session.update(asked)
-    assert len(session.moved) == 2
-
-
-def test_what_is_forgotten_is_heard_of_no_more(
-    waiting: WaitingRoom, sessions: FetchSessions, partition: Partition
-) -> None:
-    session = opened(sessions, 0)
-    session.watch((TOPIC_ID, 0), partition)
-    asked = request(session=(session.session_id, 1))
-    asked.forgotten = [(TOPIC_ID, [0])]
-    session.update(asked)
-    assert not session.partitions and not session.moved
-    waiting.on_moved(partition)
-    waiting.wake()
-    assert not session.moved
-
-
-def test_what_is_named_and_forgotten_at_once_is_not_looked_at(sessions: FetchSessions) -> None:
-    session = opened(sessions)
-    asked = request(0, 1, session=(session.session_id, 1))
-    asked.forgotten = [(TOPIC_ID, [0])]
-    session.update(asked)
-    assert list(session.partitions) == list(session.moved) == [(TOPIC_ID, 1)]
-
-
 def test_a_new_session_of_a_follower_takes_the_place_of_the_old_one(
     waiting: WaitingRoom, sessions: FetchSessions, partition: Partition
 ) -> None:
@@ -132,10 +66,10 @@ def test_a_new_session_of_a_follower_takes_the_place_of_the_old_one(
     again = request(session=(old.session_id, 1))
     assert sessions.find_follower(again, True, 0) == (ErrorCode.fetch_session_id_not_found, None)
     assert sessions.find_follower(request(session=(new.session_id, 1)), True, 0) == (0, new)
-    old.moved.clear()
+    old.due.clear()
     waiting.on_moved(partition)
     waiting.wake()
-    assert not old.moved
+    assert not old.due
 
 
 def test_a_session_of_a_follower_is_not_another_one_s(sessions: FetchSessions) -> None:
@@ -145,11 +79,27 @@ def test_a_session_of_a_follower_is_not_another_one_s(sessions: FetchSessions) -
 
 
 def test_followers_need_no_slot_and_made_up_ones_take_no_more_than_so_many(sessions: FetchSessions) -> None:
-    numbers = range(FOLLOWERS_MAX + 3)
+    numbers = range(FOLLOWER_SESSIONS_MAX + 3)
     kept = [opened(sessions, 0, replica_id=number, now_ms=number) for number in numbers]
-    assert len(sessions) == FOLLOWERS_MAX
+    assert len(sessions) == FOLLOWER_SESSIONS_MAX
     last = request(replica_id=kept[-1].replica_id, session=(kept[-1].session_id, 1))
     assert sessions.find_follower(last, True, 0) == (0, kept[-1])
+
+
+def test_a_follower_that_begins_a_new_session_was_in_sync_until_its_last_fetch(
+    waiting: WaitingRoom, sessions: FetchSessions, partition: Partition
+) -> None:
+    session = opened(sessions, 0)
+    assert partition.leadership is not None
+    partition.leadership.on_fetch(2, 1, 0, 0, 0)
+    session.settle((TOPIC_ID, 0), partition)
+    session.used_ms = 50_000
+    view = memoryview(make_batch(1))
+    partition.append(view, 0, len(view), NOW_MS)
+    waiting.on_moved(partition)
+    opened(sessions, 0, now_ms=50_100)
+    partition.leadership.on_fetch(2, 1, 0, 1, 50_100)
+    assert partition.leadership.followers[2].is_near(50_100, LAG_MAX_MS, 1)
 
 
 class Waiting(Parked):
@@ -163,41 +113,8 @@ def test_fetches_of_some_followers_are_answered_before_their_time_and_once(
     connections = [Connection(1_000) for _ in range(2)]
     for replica_id, connection in enumerate(connections, 2):
         session = opened(sessions, 0, replica_id=replica_id)
-        session.parked = Waiting(500, [])
-        waiting.park(session.parked, connection)
+        session.waiting = Waiting(500, [])
+        waiting.park(session.waiting, connection)
     sessions.hurry([1, 2])
     sessions.hurry([2])
     assert [connection.output for connection in connections] == [[b"nothing yet"], []]
-
-
-def woken(waiting: WaitingRoom, session: FollowerSession, partition: Partition) -> bool:
-    """Whether the follower's fetch is looked at when the partition has moved."""
-    return session.woken_by(partition) is session.parked
-
-
-def test_a_high_watermark_alone_wakes_nobody_but_who_has_readers(
-    waiting: WaitingRoom, sessions: FetchSessions, partition: Partition
-) -> None:
-    session = opened(sessions, 0)
-    session.parked = Parked(1_000, [])
-    known = session.partitions[TOPIC_ID, 0]
-    known.log_start_offset = 0
-    assert not woken(waiting, session, partition)
-    session.serves_readers = True
-    assert woken(waiting, session, partition)
-    session.serves_readers = False
-    view = memoryview(make_batch(1))
-    partition.append(view, 0, len(view), NOW_MS)
-    assert woken(waiting, session, partition), "there are records"
-    known.request = known.request._replace(fetch_offset=1)
-    assert not woken(waiting, session, partition)
-    partition.leader_epoch += 1
-    assert woken(waiting, session, partition), "it asks another leader than it thinks"
-    partition.leader_epoch -= 1
-    partition.high_watermark = 1
-    partition.trim(1)
-    assert woken(waiting, session, partition), "the log begins elsewhere"
-    known.log_start_offset = 1
-    assert not woken(waiting, session, partition)
-    partition.become_offline()
-    assert woken(waiting, session, partition)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.protocol.otlp_samples import gauge, metrics, point, sum_of
+from tests.wire.harness import new_client
 from tidelog.broker import telemetry as module
+from tidelog.broker.clients import Client
 from tidelog.broker.telemetry import Push, Telemetry
 from tidelog.protocol.compression import compress, decompress
 from tidelog.protocol.connection import Connection
@@ -25,8 +27,8 @@ class Clients:
         self.count = 0
         self.telemetry = Telemetry(self.entropy)
         self.now_ms = 50
-        self.connection = Connection(100)
-        self.connections = {ID: self.connection}
+        self.client = new_client()
+        self.by_id = {ID: self.client}
         self.epoch = 0
         self.subscribe("*")
 
@@ -39,9 +41,9 @@ class Clients:
         wanted = {"all": {"metrics": names, "interval.ms": str(INTERVAL_MS)}}
         self.telemetry.update(wanted, self.epoch)
 
-    def of(self, instance_id: bytes) -> Connection:
+    def of(self, instance_id: bytes) -> Client:
         """Every client has a connection of its own."""
-        return self.connections.setdefault(instance_id, Connection(100))
+        return self.by_id.setdefault(instance_id, new_client())
 
     def get(self, instance_id: bytes = ID) -> int | None:
         """The id of the subscription, or None if it is too soon to ask."""
@@ -56,11 +58,11 @@ class Clients:
         instance_id: bytes = ID,
         terminating: bool = False,
         codec: int = 0,
-        connection: Connection | None = None,
+        client: Client | None = None,
     ) -> ErrorCode:
         assert subscription_id is not None
         push = Push(subscription_id, terminating, codec, data)
-        spoken = connection or self.of(instance_id)
+        spoken = client or self.of(instance_id)
         return self.telemetry.push(instance_id, CLIENT, spoken, self.now_ms, push, SIZE_MAX)
 
     def values(self) -> dict[str, float]:
@@ -201,23 +203,23 @@ def test_who_is_silent_for_long_or_hangs_up_is_forgotten(clients: Clients) -> No
     clients.telemetry.expire(clients.now_ms + 1)
     assert (clients.values(), len(clients.telemetry), clients.telemetry.size) == ({}, 0, 0)
     clients.push(clients.get())
-    clients.telemetry.drop(Connection(100))
+    clients.telemetry.drop(new_client())
     assert len(clients.telemetry) == 1
-    clients.telemetry.drop(clients.connection)
+    clients.telemetry.drop(clients.client)
     assert (len(clients.telemetry), clients.telemetry.size) == (0, 0)
 
 
 def test_counters_stay_while_any_connection_of_the_client_lives(clients: Clients) -> None:
     delta = metrics(sum_of("added", point(5), temporality=1))
     number = clients.get()
-    other = Connection(100)
+    other = new_client()
     clients.push(number, delta)
     clients.now_ms += INTERVAL_MS
-    clients.push(number, delta, connection=other)
-    clients.telemetry.drop(clients.connection)
+    clients.push(number, delta, client=other)
+    clients.telemetry.drop(clients.client)
     assert clients.values() == {"added": 10}
     clients.now_ms += INTERVAL_MS
-    assert clients.push(number, delta, connection=other) == 0
+    assert clients.push(number, delta, client=other) == 0
     assert clients.values() == {"added": 15}
     clients.telemetry.drop(other)
     assert (len(clients.telemetry), clients.telemetry.size) == (0, 0)
@@ -226,9 +228,9 @@ def test_counters_stay_while_any_connection_of_the_client_lives(clients: Clients
 def test_a_connection_speaks_for_one_client_at_a_time_and_leaves_none_behind(clients: Clients) -> None:
     clients.push(clients.get())
     for number in range(1, 9):
-        clients.telemetry.get(bytes([number] * 16), CLIENT, clients.connection, clients.now_ms)
+        clients.telemetry.get(bytes([number] * 16), CLIENT, clients.client, clients.now_ms)
         assert len(clients.telemetry) == 1
-    clients.telemetry.drop(clients.connection)
+    clients.telemetry.drop(clients.client)
     assert (len(clients.telemetry), clients.telemetry.size) == (0, 0)
 
 
@@ -265,13 +267,13 @@ def test_fresh_ids_do_not_get_a_connection_round_the_interval(
 ) -> None:
     def push_with(number: int) -> ErrorCode:
         each = bytes([number] * 16)
-        wanted = clients.telemetry.get(each, CLIENT, clients.connection, clients.now_ms)
+        wanted = clients.telemetry.get(each, CLIENT, clients.client, clients.now_ms)
         assert wanted is not None
         return clients.push(
             wanted.subscription_id,
             instance_id=each,
             terminating=terminating,
-            connection=clients.connection,
+            client=clients.client,
         )
 
     errors = [push_with(number) for number in range(1, 9)]
@@ -294,7 +296,7 @@ def test_fresh_connections_do_not_get_an_address_beyond_its_bytes(
 
     def push_from(address: str, number: int) -> ErrorCode:
         each = bytes([number] * 16)
-        clients.connections[each] = Connection(100, (address, number))
+        clients.by_id[each] = Client(Connection(100), (address, number))
         return clients.push(clients.get(each), packed, instance_id=each, codec=4)
 
     errors = [push_from("10.0.0.1", number) for number in range(1, 40)]
@@ -356,14 +358,14 @@ def test_rows_may_be_read_while_clients_come_and_go(clients: Clients) -> None:
     clients.now_ms += INTERVAL_MS
     clients.push(clients.get(bytes([2] * 16)), metrics(gauge("g", point(7))), instance_id=bytes([2] * 16))
     clients.push(clients.get())
-    for connection in clients.connections.values():
-        clients.telemetry.drop(connection)
+    for client in clients.by_id.values():
+        clients.telemetry.drop(client)
     assert [row.value for row in rows] == [7, 3]
 
 
 def test_long_names_are_not_kept_whole(clients: Clients) -> None:
     client = CLIENT | {"client_id": "c" * 10_000}
-    clients.telemetry.get(ID, client, clients.connection, clients.now_ms)
+    clients.telemetry.get(ID, client, clients.client, clients.now_ms)
     clients.now_ms += INTERVAL_MS
     clients.push(clients.get())
     (row,) = clients.telemetry.snapshot()

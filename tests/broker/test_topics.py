@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode
 
-from tests.wire.harness import PRODUCE, Harness, batch_of
+from tests.wire.harness import DELETE_TOPICS, PRODUCE, Harness, batch_of, seconds
 from tests.wire.requests import produce, produce_values
+from tidelog.cluster.controller import encode_id
 from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.store import Done, Multi, Write
 from tidelog.log.checkpoint import read_offsets
@@ -35,8 +36,7 @@ def assign(
     write = Write(topic.path(index), facts.encode(), known.version)
     assert isinstance(harness.store.perform(Multi((write,))), Done)
     if is_seen:
-        harness.broker.image.apply([write])
-        harness.broker.follow([write.path])
+        harness.broker.desk.changed.emit(harness.broker.image.apply([write]))
         harness.settle()
 
 
@@ -51,8 +51,8 @@ def written(tmp_path: Path) -> Harness:
     harness.create_topic("t", 2)
     for index in range(2):
         assert produce(harness, 9, "t", batch_of(3), index=index).error_code == 0
-        harness.partition("t", index).is_flush_wanted = True
-        harness.broker.maybe_flush(harness.partition("t", index))
+        harness.partition("t", index).want_flush()
+        harness.broker.flushing.maybe_begin(harness.partition("t", index))
     harness.settle()
     harness.advance(1)
     harness.advance(100_000)
@@ -63,12 +63,12 @@ def written(tmp_path: Path) -> Harness:
 def test_who_is_no_replica_any_more_renames_its_log_and_removes_it_later(written: Harness) -> None:
     assign(written, 0, 2, 2, 3)
     (removal,) = written.removals
-    assert removal.due_ms > written.broker.uptime_ms and removal.names[0].endswith("-delete")
+    assert removal.due_ms > written.broker.clock.uptime_ms and removal.names[0].endswith("-delete")
     assert folders(written) == sorted([*removal.names, "t-1"])
     assert written.broker.partitions.find("t", 0) is None
     assert produce(written, 9, "t", batch_of()).error_code == NOT_LEADER
     assert produce(written, 9, "t", batch_of(), index=1).base_offset == 3
-    assert written.broker.partitions.departed["record_count"] == 3
+    assert written.broker.partitions.departed.record_count == 3
 
 
 def test_who_still_waits_for_a_moved_partition_is_told_to_look_for_its_leader(written: Harness) -> None:
@@ -90,7 +90,7 @@ def test_what_is_given_back_begins_anew_once_no_checkpoint_tells_of_what_it_was(
     partition = written.partition("t")
     assert (partition.log.end_offset, partition.high_watermark) == (0, 0)
     assert "t-0" in folders(written)
-    directory = written.broker.partitions.directories[0].directory
+    directory = written.broker.disks.directories[0].directory
     assert ("t", 0) not in read_offsets(directory, RECOVERY_POINTS)
 
 
@@ -149,6 +149,22 @@ def test_a_folder_that_lost_its_topic_s_id_goes_by_its_name(written: Harness) ->
     assert [name.endswith("-delete") for name in folders(written)] == [True, False]
 
 
+def test_nothing_is_kept_in_memory_of_the_folders_of_a_deleted_topic(written: Harness) -> None:
+    topic_id = encode_id(written.broker.image.topics["t"].topic_id)
+    (directory,) = written.broker.partitions.directories
+    entries = [("t-0", topic_id), ("t-1", topic_id)]
+    assert all(entry in directory.manifest for entry in entries)
+    written.ask(DELETE_TOPICS, 5, topic_names=("t",), timeout=seconds(1))
+    assert not any(entry in directory.manifest for entry in entries)
+
+
+def test_what_was_moved_away_is_still_listed_when_it_may_come_back(written: Harness) -> None:
+    topic_id = encode_id(written.broker.image.topics["t"].topic_id)
+    (directory,) = written.broker.partitions.directories
+    assign(written, 0, 2, 2, 3)
+    assert ("t-0", topic_id) in directory.manifest
+
+
 def test_a_compacted_topic_is_made_and_the_operator_hears_once_that_nothing_compacts_it(
     tmp_path: Path,
 ) -> None:
@@ -156,8 +172,8 @@ def test_a_compacted_topic_is_made_and_the_operator_hears_once_that_nothing_comp
     harness.create_topic("changelog", cleanup_policy="compact")
     harness.create_topic("plain")
     harness.create_topic(GROUPS_TOPIC, cleanup_policy="compact")
-    told = [event for event in harness.broker.events if "not compacted" in str(event)]
+    told = [event for event in harness.broker.outbox.events if "compaction skipped" in str(event)]
     assert len(told) == 1 and "changelog" in str(told[0])
     topic = harness.broker.image.topics["changelog"]
     harness.broker.topics.note_policy("changelog", topic.config)
-    assert len([event for event in harness.broker.events if "not compacted" in str(event)]) == 1
+    assert len([event for event in harness.broker.outbox.events if "compaction skipped" in str(event)]) == 1

@@ -22,10 +22,10 @@ from tests.chaos.awaiting import await_that
 from tests.chaos.readers import CLIENT, AioReader, Member, Reader, Seen, Target
 from tests.chaos.senders import Sender
 
-START_S = 120.0
-CATCH_UP_S = 90.0
+START_S = 180.0
+CATCH_UP_S = 180.0
 ENDS_S = 10.0
-LEAVE_S = 60.0  # librdkafka may not come back from close() if the coordinator dies just then (its issue 3740)
+LEAVE_S = 20.0  # librdkafka may not come back from close() if the coordinator dies just then (its issue 3740)
 Mark = dict[tuple[str, int], int]
 """The next number of each sender and partition at some moment."""
 
@@ -121,7 +121,7 @@ class Clients:
             START_S,
         )
 
-    def await_passed(self, mark: Mark, timeout_s: float = 60.0) -> float:
+    def await_passed(self, mark: Mark, timeout_s: float = CATCH_UP_S) -> float:
         """Until all partitions have; how many seconds it took."""
         partitions = set(range(self.partitions))
         return await_that(
@@ -130,7 +130,7 @@ class Clients:
             timeout_s,
         )
 
-    def await_read(self, timeout_s: float = 60.0) -> float:
+    def await_read(self, timeout_s: float = CATCH_UP_S) -> float:
         """Until the readers alone have read more of every partition; how many seconds it took."""
         names, partitions = [reader.name for reader in self.readers], range(self.partitions)
         before = {name: dict(self.seen.highest[name]) for name in names}
@@ -178,6 +178,7 @@ class Clients:
             for partition in range(self.partitions):
                 place = TopicPartition(self._target.topic, partition)
                 with suppress(KafkaException):
+                    asking.list_topics(place.topic, timeout=ENDS_S)  # else it believes what it knows
                     ends[partition] = int(asking.get_watermark_offsets(place, timeout=ENDS_S)[1])
             return len(ends) == self.partitions
 

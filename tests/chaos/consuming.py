@@ -17,7 +17,7 @@ import sys
 from confluent_kafka import Consumer, Message, TopicPartition
 
 AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE = "at-most-once", "at-least-once", "exactly-once"
-SESSION_MS = 1_000
+SESSION_MS = 3_000  # the dead are waited for as long, and the living may stall as long
 
 
 def open_store(path: str) -> sqlite3.Connection:

@@ -90,6 +90,14 @@ class Faults:
     def kinds(self) -> list[str]:
         return list(self._makers)
 
+    def draw_families(self) -> list[str]:
+        """One kind of each family, which are the kinds that one maker makes: who is hit, and on which side,
+        is left to chance."""
+        families: dict[Callable[[str], Fault], list[str]] = {}
+        for kind, maker in self._makers.items():
+            families.setdefault(maker, []).append(kind)
+        return [self._chance.choice(kinds) for kinds in families.values()]
+
     def make(self, kind: str) -> Fault:
         return self._makers[kind](kind)
 
@@ -111,8 +119,7 @@ class Faults:
 
         def end() -> None:
             disk.empty()
-            if not machines.brokers[victim].is_running:
-                machines.start([victim])
+            machines.start_those_short_of_room()
 
         return Fault(kind, frozenset({victim}), disk.fill, end, Progress.ALL)
 

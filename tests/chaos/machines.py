@@ -34,11 +34,12 @@ from tidelog.testing.process import BrokerProcess
 
 BROKERS, ZOOKEEPERS = 5, 3
 CLIENT = "client"
+NO_DIRECTORY = "every log directory is offline"
 CLIENTS, PEERS = "CLIENTS", "PEERS"
 """The listeners of a broker."""
 SESSION_MS = 4_000
 ASK_S = 2.0
-WHOLE_S = 90.0
+WHOLE_S = 180.0
 DISKS = (1, 2)
 """The brokers whose disk can be full."""
 OFFSETS_PARTITIONS = 6
@@ -83,6 +84,11 @@ class MachineBroker(BrokerProcess):
         super().__init__(directory, properties, is_detached=True)
         self._inside = inside
         self.version = THIS_VERSION
+
+    @property
+    def has_ended_for_room(self) -> bool:
+        _, _, last_life = self.stderr().rpartition("starting: version=")
+        return not self.is_running and NO_DIRECTORY in last_life
 
     def command(self) -> list[str]:
         words = super().command()
@@ -201,7 +207,13 @@ class Machines:
 
     def await_whole(self, timeout_s: float = WHOLE_S) -> float:
         """Until all brokers are there and everything is in sync; how many seconds it took."""
-        return self.truth.await_whole(set(self.brokers), timeout_s)
+        return self.truth.await_whole(set(self.brokers), timeout_s, self.start_those_short_of_room)
+
+    def await_settled(self) -> float:
+        """Until all is in sync and led as preferred, so that no election is due; how many seconds it took."""
+        return self.await_whole() + await_that(
+            self.truth.is_led_as_preferred, "preferred leaders are not restored", WHOLE_S
+        )
 
     # What is done to brokers.
 
@@ -218,6 +230,10 @@ class Machines:
             self.network.lead(way, ports[name])
         broker.properties["listeners"] = _addresses(ports)
         broker.start()
+
+    def start_those_short_of_room(self) -> None:
+        """A broker whose disk was full ends in its own time, which may be after there was room again."""
+        self.start([node_id for node_id in self.disks if self.brokers[node_id].has_ended_for_room])
 
     def kill(self, node_id: int) -> None:
         broker = self.brokers[node_id]

@@ -2,8 +2,8 @@
 
 A fault lasts some seconds, and at least until what must go on has gone on: every sender has had an
 acknowledgement for a record sent since, in all partitions or in some. Before such a fault everything is in
-sync; before others it need not be. Kinds are drawn from a bag that is filled again when it is empty, so all
-have their turn.
+sync; before others it need not be. Kinds are drawn from a bag, so all have their turn: a sample empties a bag
+with one kind of each family, a soak fills one with all kinds again and again.
 
 **Invariant:** one broker is in trouble at a time, besides one member of ZooKeeper; when it is two brokers, or
 more members, nothing need go on.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ from tests.chaos.machines import Machines
 
 FAULT_S = (0.5, 7.0)
 QUIET_S = (0.0, 2.0)
-PROGRESS_S = 60.0
+PROGRESS_S = 120.0
 TWO_AT_ONCE = 0.25
 MEMBER_LEAVES = 0.3
 
@@ -55,6 +56,14 @@ class Nemesis:
         self._chance = chance
         self._bag: list[str] = []
 
+    @property
+    def left_count(self) -> int:
+        """How many faults are in the bag."""
+        return len(self._bag)
+
+    def fill(self, kinds: Sequence[str]) -> None:
+        self._bag = self._chance.sample(kinds, len(kinds))
+
     def strike(self) -> None:
         """One fault or two, and their end."""
         faults = self._choose()
@@ -75,9 +84,12 @@ class Nemesis:
 
     def _choose(self) -> list[Fault]:
         """Whom it hits is chosen when everything is as it will be then."""
-        if self._chance.random() >= TWO_AT_ONCE:
+        if len(self._bag) == 1 or self._chance.random() >= TWO_AT_ONCE:
             self._await_whole()
-            return [self._faults.make(self._draw())]
+            fault = self._faults.make(self._draw())
+            if fault.members == self._machines.zookeepers.keys():
+                self._await_settled()
+            return [fault]
         faults = [self._faults.make(self._draw()), self._faults.make(self._draw())]
         if faults[0].brokers & faults[1].brokers or faults[0].members & faults[1].members:
             self._bag.append(faults.pop().kind)
@@ -87,8 +99,7 @@ class Nemesis:
 
     def _draw(self) -> str:
         if not self._bag:
-            self._bag = self._faults.kinds
-            self._chance.shuffle(self._bag)
+            self.fill(self._faults.kinds)
         return self._bag.pop()
 
     def _await_whole(self) -> None:
@@ -100,6 +111,13 @@ class Nemesis:
         self.story.tell(
             f"whole after {whole_s:.1f} s, passed after {passed_s:.1f} s, read after {read_s:.1f} s"
         )
+
+    def _await_settled(self) -> None:
+        """Until nobody is about to be elected: of an election that some have heard of when all of ZooKeeper
+        goes, the others hear when it is back, and until then nothing goes on in that partition."""
+        settled_s = self._machines.await_settled()
+        passed_s = self._clients.await_passed(self._clients.mark())
+        self.story.tell(f"settled after {settled_s:.1f} s, passed after {passed_s:.1f} s")
 
     def _see_progress(self, faults: list[Fault], progress: Progress, lasts_s: float) -> None:
         """At its beginning, and once more at its end: by then others may have been elected."""
@@ -133,10 +151,11 @@ class Nemesis:
         self.story.tell("healed")
 
     def _see_that_all_run(self) -> None:
+        self._machines.start_those_short_of_room()
         ended = {
             node_id: broker.stderr()[-2_000:]
             for node_id, broker in self._machines.brokers.items()
-            if not broker.is_running
+            if not broker.is_running and not broker.has_ended_for_room
         }
         assert not ended, f"ended by themselves: {ended}"
 

@@ -6,23 +6,47 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, ElectionType, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from tests.chaos.awaiting import await_that
 from tests.chaos.workload import Ledger, Load, content, parse_content
 
-ANSWER_TIMEOUT_S = 20.0
-SILENCE_S_MAX = 30.0
+ANSWER_TIMEOUT_S = 60.0
+SILENCE_S_MAX = 90.0
+NOT_LED = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._UNKNOWN_PARTITION,
+)
 
 
 def elect_unclean(bootstrap_servers: str, topic: str, partition_count: int) -> None:
-    """Let partitions be led whose only replica may have lost something."""
+    """Let partitions be led whose only replica may have lost something, and wait until they are: who is
+    elected flushes first what it has cut off."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     asked = [TopicPartition(topic, index) for index in range(partition_count)]
     answer = admin.elect_leaders(ElectionType.UNCLEAN, asked)
     for place, problem in answer.result(ANSWER_TIMEOUT_S).items():
         needless = problem is not None and problem.code() == KafkaError.ELECTION_NOT_NEEDED
         assert problem is None or needless, f"{place}: {problem}"
+    reader = open_reader(bootstrap_servers)
+    try:
+        await_that(lambda: _are_led(reader, asked), f"{topic} is not led", ANSWER_TIMEOUT_S)
+    finally:
+        reader.close()
+
+
+def _are_led(reader: Consumer, places: list[TopicPartition]) -> bool:
+    try:
+        for place in places:
+            reader.list_topics(place.topic, timeout=ANSWER_TIMEOUT_S)  # else it believes what it knows
+            reader.get_watermark_offsets(place, timeout=ANSWER_TIMEOUT_S)
+    except KafkaException as refused:
+        if refused.args[0].code() not in NOT_LED:
+            raise
+        return False
+    return True
 
 
 def open_reader(bootstrap_servers: str) -> Consumer:

@@ -23,7 +23,7 @@ from tidelog.testing.process import BrokerProcess
 
 RECORDS = 200
 DIES_AT = 77
-WAIT_S = 60
+WAIT_S = 120
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": str(SESSION_MS),

@@ -24,7 +24,7 @@ TOPIC, PARTITIONS = "kept", 3
 LOSER = 3  # its folder is an ordinary one
 RECORDS = 100_000 if is_soak() else 5_000
 WRITERS = {"idempotent": IDEMPOTENT}
-WAIT_S = 60.0
+WAIT_S = 120.0
 FLUSHED = {"log.flush.interval.messages": "1"}
 
 

@@ -30,7 +30,7 @@ from tidelog.testing.process import BrokerProcess
 pytestmark = pytest.mark.usefixtures("needs_zookeeper")
 
 TOPIC, PARTITIONS = "paused", 3
-WAIT_S = 30.0
+WAIT_S = 120.0
 SETTINGS = {"leader.imbalance.check.interval.seconds": "3600"}
 GROUPS: dict[str, dict[str, Any]] = {"consumer": {"group.protocol": "consumer"}}
 
@@ -142,7 +142,7 @@ def test_a_leader_that_wakes_acknowledges_nothing_that_others_do_not_have(
         found = clients.judge()
         assert not any(found.values()) and clients.seen.problems == [], clients.witness.examples
         if is_cut_off:  # so it did take them for its own
-            assert f"log cut to its leader's: partition={TOPIC}-0" in machines.brokers[slept].stderr()
+            assert f"log truncated: partition={TOPIC}-0" in machines.brokers[slept].stderr()
         codes = [code_of(answer) for answer in answers if answer is not None]
         assert ErrorCode.none not in codes and late_count(machines, slept) == 0
     assert differing_replicas(machines) == []

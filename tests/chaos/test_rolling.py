@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from tests.chaos.awaiting import await_that
 from tests.chaos.clients import Clients
 from tests.chaos.machines import Machines
 from tests.soak import Tally, is_soak, record
@@ -20,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("needs_zookeeper")
 
 TOPIC, PARTITIONS = "rolling", 6
 SOAK_ROUNDS = 10
-WAIT_S = 60.0
 SENDERS: dict[str, dict[str, Any]] = {"plain": {}, "packed": {"compression.type": "lz4"}}
 GROUPS: dict[str, dict[str, Any]] = {
     "classic": {"session.timeout.ms": 30_000, "heartbeat.interval.ms": 1_000},
@@ -47,9 +45,7 @@ def test_restarting_every_broker_in_turn_costs_no_error_and_no_record(tmp_path: 
                 shared = dict(clients.seen.placed_counts)
                 for _ in range(SOAK_ROUNDS if is_soak() else 1):
                     restarts += restart_all(machines, clients)
-                await_that(
-                    lambda: is_led_as_preferred(machines), "preferred leaders are not restored", WAIT_S
-                )
+                machines.await_settled()
                 clients.finish()
                 found = clients.judge()
                 assert not any(found.values()), clients.witness.examples
@@ -74,11 +70,6 @@ def restart_all(machines: Machines, clients: Clients) -> int:
         machines.await_whole()
         assert clients.failures == []
     return len(machines.brokers)
-
-
-def is_led_as_preferred(machines: Machines) -> bool:
-    found = machines.truth.partitions()
-    return bool(found) and all(each.leader == each.replicas[0] for each in found)
 
 
 def test_a_broker_that_does_not_know_a_level_in_use_stays_out_until_it_does(tmp_path: Path) -> None:

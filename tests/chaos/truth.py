@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
@@ -78,6 +78,10 @@ class Truth:
     def brokers(self) -> set[int]:
         return {int(name) for name in self._children("/brokers/ids")}
 
+    def last_notice(self) -> int:
+        """The number of the last change that was announced."""
+        return max(int(name[-10:]) for name in self._children("/changes"))
+
     def partitions(self, *topics: str) -> list[Led]:
         """Of these topics, or of all; nothing if ZooKeeper does not answer."""
         ids = [f"/topics/{name}" for name in self._children("/topics")]
@@ -92,12 +96,15 @@ class Truth:
                 found.append(_led(topic["name"], index, fields, version))
         return found
 
-    def await_whole(self, brokers: Set[int], timeout_s: float = 90) -> float:
+    def await_whole(
+        self, brokers: Set[int], timeout_s: float = 180, meanwhile: Callable[[], None] = lambda: None
+    ) -> float:
         """Until these are there, one is the controller, and every replica of everything is in sync; how many
-        seconds it took."""
+        seconds it took. What is done meanwhile is done before each look."""
         seen: list[Led] = []
 
         def is_whole() -> bool:
+            meanwhile()
             seen[:] = self.partitions()
             is_led = bool(seen) and all(each.is_whole for each in seen)
             return is_led and self.brokers() == brokers and self.node("/controller") is not None
@@ -106,6 +113,10 @@ class Truth:
             return f"not in sync: {[each for each in seen if not each.is_whole]}; there: {self.brokers()}"
 
         return await_that(is_whole, complaint, timeout_s)
+
+    def is_led_as_preferred(self) -> bool:
+        found = self.partitions()
+        return bool(found) and all(each.leader == each.replicas[0] for each in found)
 
     def _children(self, path: str) -> list[str]:
         try:
@@ -142,8 +153,10 @@ def _led(topic: str, partition: int, fields: dict[str, Any], version: int) -> Le
 
 
 def coordinator_partition(group: str, partition_count: int) -> int:
-    """The partition of `__consumer_offsets` that has the group: by Java's hash of its name."""
+    """The partition of `__consumer_offsets` that has the group: by the absolute value of Java's hash of
+    its name."""
     value = 0
     for character in group:
         value = (31 * value + ord(character)) & 0xFFFFFFFF
-    return (value & 0x7FFFFFFF) % partition_count
+    signed = value - 2**32 if value >= 2**31 else value
+    return abs(signed) % 2**31 % partition_count

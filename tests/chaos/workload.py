@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 BURST = 100
 BURST_PAUSE_S = 0.01  # keeps a writer at no more than 10,000 records a second
 UNACKNOWLEDGED_MAX = 3_000
-PROGRESS_TIMEOUT_S = 60.0
+PROGRESS_TIMEOUT_S = 120.0
 
 QUICK = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200, "retry.backoff.ms": 20}
 IDEMPOTENT = {"enable.idempotence": True, "acks": "all"}

@@ -19,7 +19,12 @@ def test_brokers_are_listed_with_address_and_role(tidelog: Tidelog, bootstrap_se
 
 def test_a_broker_tells_of_its_directories_partitions_and_features(tmp_path: Path) -> None:
     folders = [str(tmp_path / "one"), str(tmp_path / "two")]
-    with BrokerProcess(tmp_path, {"log.dirs": ",".join(folders), "broker.rack": "attic"}) as broker:
+    properties = {
+        "log.dirs": ",".join(folders),
+        "broker.rack": "attic",
+        "auto.create.topics.enable": "false",  # a client of a broker that had this port may ask for its topic
+    }
+    with BrokerProcess(tmp_path, properties) as broker:
         tidelog = Tidelog(broker.bootstrap_servers)
         tidelog("topic", "create", "orders", "--partitions", "4")
         tidelog("produce", "orders", "--partition", "0", stdin=b"hello\n")

@@ -58,7 +58,7 @@ def test_replicas_leave_a_broker_of_kafka_and_come_back(kafka: str) -> None:
     assert command("produce", "orders", stdin=b"x" * 10_000 + b"\n").exit_code == 0
     left = command("cluster", "reassign", "--decommission", "2", "--throttle", "10000000", "--yes")
     assert left.exit_code == 0, left.error
-    assert "moved: 2 partitions" in left.out and "it can be stopped now, then run this again" in left.out
+    assert "moved: 2 partitions" in left.out and "it can be stopped, then run this again" in left.out
     assert (_on(take_picture(kafka), 1), _on(take_picture(kafka), 2)) == (4, 0)
     assert "throttled" not in command("config", "describe", "topic/orders").out
     back = command("cluster", "reassign", "--rebalance", "--topic", "orders", "--yes")

@@ -40,6 +40,9 @@ def test_the_version_is_told_by_the_command_and_by_the_module(offline: Tidelog) 
     assert (told.exit_code, told.out) == (0, f"tidelog {__version__}\n")
     words = [sys.executable, "-m", "tidelog", "--version"]
     assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == told.out
+    for words in (["--version", "topic", "list"], ["--version", "--help"]):
+        told = offline(*words)
+        assert (told.exit_code, told.out, told.error) == (0, f"tidelog {__version__}\n", "")
     assert "--version" in offline("--help").out
 
 
@@ -140,7 +143,7 @@ def test_what_does_not_speak_the_protocol_is_named(offline: Tidelog) -> None:
                 with connection:
                     connection.recv(1024)
                     connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-                out, error = process.communicate(timeout=60)
+                out, error = process.communicate(timeout=240)
             finally:
                 process.kill()
     assert (process.returncode, out, len(error.splitlines())) == (1, b"", 1)

@@ -103,7 +103,7 @@ def test_without_exit_it_waits_for_more_and_ctrl_c_ends_it_quietly(tidelog: Tide
             tidelog("produce", ten, stdin=b"later\n")
             assert process.stdout.readline() == b"later\n"
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 130
+            assert process.wait(120) == 130
             assert (process.stdout.read(), process.stderr.read()) == (b"", b"")
         finally:
             process.kill()
@@ -117,7 +117,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(tidelog: Tidelog, topic: 
             assert process.stdout is not None and process.stderr is not None
             process.stdout.readline()
             process.stdout.close()
-            assert process.wait(20) == 0
+            assert process.wait(120) == 0
             assert process.stderr.read() == b""
         finally:
             process.kill()

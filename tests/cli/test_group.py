@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -17,7 +18,11 @@ from confluent_kafka.cimpl import NewTopic
 from tests.cli.conftest import Tidelog
 from tests.cli.forks import Outcome
 from tests.cli.test_completion import completed
+from tidelog.cli import group_coordinators
 from tidelog.cli.commands import run
+from tidelog.cli.group_coordinators import Coordinators
+from tidelog.cli.nodes import Cluster, Node, describe_cluster
+from tidelog.cli.remote import RemoteBroker
 
 PROTOCOLS = ("classic", "consumer")
 ASSIGNORS = {"classic": "range", "consumer": "uniform"}
@@ -226,6 +231,62 @@ def test_a_group_that_does_not_exist_hides_no_other(
         shown = json.loads(ended.out)
         assert (shown[0] if verb == "describe" else shown)["group"] == group
         assert group in here("group", verb, *names).out
+
+
+@pytest.fixture
+def dead(monkeypatch: pytest.MonkeyPatch) -> Node:
+    """A broker that has just died: the others count it in until its session ends."""
+    node = Node(99, "127.0.0.1", 1, None, False)
+
+    def describe(bootstrap_server: str) -> Cluster:
+        found = describe_cluster(bootstrap_server)
+        return replace(found, nodes=(node, *found.nodes))
+
+    monkeypatch.setattr(group_coordinators, "describe_cluster", describe)
+    return node
+
+
+@pytest.mark.parametrize("verb", ["describe", "lag"])
+def test_a_dead_broker_hides_no_group_of_another(
+    here: Here, bootstrap_servers: str, wide: str, group: str, dead: Node, verb: str
+) -> None:
+    commit(bootstrap_servers, group, wide, p0=0)
+    ended = here("group", verb, group, f"{group}-not")
+    assert ended.exit_code == 1 and group in ended.out
+    assert ended.error == f"tidelog: group '{group}-not' does not exist; see 'tidelog group list'\n"
+
+
+def test_a_list_without_the_groups_of_a_dead_broker_says_so(
+    here: Here, bootstrap_servers: str, wide: str, group: str, dead: Node
+) -> None:
+    commit(bootstrap_servers, group, wide, p0=0)
+    for words in (["list"], ["lag", "--all"]):
+        ended = here("group", *words)
+        assert ended.exit_code == 1 and group in ended.out
+        assert ended.error.startswith("tidelog: broker 99 does not answer; its groups are missing")
+
+
+def test_a_coordinator_that_is_dead_hides_no_group_of_another(
+    here: Here,
+    bootstrap_servers: str,
+    wide: str,
+    group: str,
+    dead: Node,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commit(bootstrap_servers, group, wide, p0=0)
+    find = Coordinators._find
+
+    def find_dead(coordinators: Coordinators, broker: RemoteBroker, names: list[str]) -> dict[str, Any]:
+        answers = find(coordinators, broker, names)
+        coordinators._found |= {name: dead for name in names if name.endswith("-dead")}
+        return answers
+
+    monkeypatch.setattr(Coordinators, "_find", find_dead)
+    monkeypatch.setattr(group_coordinators, "RETRIES_MAX", 2)
+    ended = here("group", "describe", f"{group}-dead", group)
+    assert ended.exit_code == 1 and f"group {group}" in ended.out
+    assert f"group '{group}-dead': broker 99, which coordinates it, cannot be asked" in ended.error
 
 
 def test_names_of_groups_are_completed(

@@ -99,7 +99,7 @@ def test_a_dry_run_moves_nothing(here: Here, timed: str, group: str) -> None:
         0,
     ]
     shown = here("group", "reset", group, "--topic", timed, "--to-offset", "99", "--dry-run")
-    assert shown.lines[-1] == "(not done: --dry-run)"
+    assert shown.lines[-1] == "(dry run: nothing changed)"
     assert [line.split() for line in shown.lines if line.split()[:1] == [timed]] == [
         [timed, "0", "5", "10", "99", "is", "beyond", "the", "end"],
         [timed, "1", "-", "0", "99", "is", "beyond", "the", "end"],
@@ -170,7 +170,7 @@ def test_a_group_with_members_is_left_alone(here: Here, wide: str, group: str, m
     assert (ended.exit_code, len(ended.error.splitlines())) == (1, 1)
     assert f"subscribed to {wide!r}" in ended.error
     shown = here("group", "reset", group, "--all-topics", "--to-latest", "--dry-run")
-    assert shown.lines[-1] == "(not done: --dry-run; refused while the group has members)"
+    assert shown.lines[-1] == "(dry run: nothing changed; refused while the group has members)"
     assert committed(here, group)[0] == 4
     assert member.memberid()
 
@@ -213,4 +213,4 @@ def test_the_offsets_of_one_topic_can_be_deleted(
     )
     again = here("group", "delete", group, "--topic", f"{other}:0")
     assert (again.exit_code, len(again.error.splitlines())) == (1, 1)
-    assert f"has committed nothing in {other}:0" in again.error
+    assert f"has no committed offsets in {other}:0" in again.error

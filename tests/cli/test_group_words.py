@@ -42,10 +42,10 @@ NOW_MS = 1_800_000_000_000
         ),
         (["reset", "g", "--all-topics", "--to-offset", "-1"], "--to-offset"),
         (["reset", "g", "--all-topics", "--to-time", "noon"], "--to-time noon"),
-        (["reset", "g", "--all-topics", "--to-time", "2999-01-01"], "in the future; --to-latest"),
+        (["reset", "g", "--all-topics", "--to-time", "2999-01-01"], "in the future; write --to-latest"),
         (["reset", "g", "--all-topics", "--by-duration", "soon"], "--by-duration soon"),
         (["reset", "g", "--from-file", "nowhere.csv"], "nowhere.csv"),
-        (["reset", "g", "--from-file", "-", "--all-topics"], "--from-file names the partitions"),
+        (["reset", "g", "--from-file", "-", "--all-topics"], "--from-file: has the partitions"),
     ],
 )
 def test_a_bad_word_gets_one_line_and_code_2(offline: Tidelog, words: list[str], named: str) -> None:
@@ -102,7 +102,7 @@ def test_files_of_kafkas_tool_are_read(tmp_path: Path, lines: str, offsets: dict
         (",0,5\n", "line 1"),
         ("topic,partition,offset\nt,0,5\n", "line 1: 'partition' is not a partition"),
         ('"t,0,5\n', "line 1"),
-        ("t,0,5\nt,0,6\n", "line 2: t,0 stands there twice"),
+        ("t,0,5\nt,0,6\n", "line 2: t,0 appears twice"),
         ("\x00\n", "line 1"),
     ],
 )

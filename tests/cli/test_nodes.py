@@ -8,6 +8,7 @@ import pytest
 
 from tests.client.scripted import Asked, ScriptedBroker
 from tidelog.cli import addresses, commands, nodes, remote
+from tidelog.cli.failure import Failure
 
 NOBODY = -1
 
@@ -18,10 +19,19 @@ class Headless(ScriptedBroker):
     def __init__(self) -> None:
         super().__init__(describe_cluster=self.tell_cluster)
         self.controller_id = NOBODY
+        self.others: dict[int, int] = {}  # ports by id
 
     def tell_cluster(self, asked: Asked) -> bytes | None:
-        node = asked.make(
-            "DescribeClusterBroker", broker_id=1, host="127.0.0.1", port=self.port, rack=None, is_fenced=False
+        rows = tuple(
+            asked.make(
+                "DescribeClusterBroker",
+                broker_id=node_id,
+                host="127.0.0.1",
+                port=port,
+                rack=None,
+                is_fenced=False,
+            )
+            for node_id, port in ({1: self.port} | self.others).items()
         )
         return asked.respond(
             error_code=0,
@@ -29,7 +39,7 @@ class Headless(ScriptedBroker):
             endpoint_type=asked.decode().endpoint_type,
             cluster_id="c",
             controller_id=self.controller_id,
-            brokers=(node,),
+            brokers=rows,
             cluster_authorized_operations=0,
         )
 
@@ -62,6 +72,22 @@ def test_a_cluster_without_a_controller_is_said_to_have_none(
     )
 
 
+def test_a_controller_that_is_cut_off_from_the_store_says_so_itself(
+    headless: Headless, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The broker that is asked cannot know it, and names the controller."""
+    with Headless() as other:
+        other.controller_id, other.others = 7, {7: headless.port}
+        cluster = nodes.describe_cluster(other.bootstrap_servers)
+        assert cluster.controller_id == 7 and not nodes.has_controller(cluster)
+        with pytest.raises(Failure, match="the cluster has no controller"):
+            nodes.await_controller(other.bootstrap_servers)
+        headless.controller_id = 7
+        nodes.await_controller(other.bootstrap_servers)
+        other.others = {7: 1}
+        assert nodes.has_controller(nodes.describe_cluster(other.bootstrap_servers)), "brokers may reach it"
+
+
 def test_a_broker_that_takes_a_request_and_is_silent_is_not_said_to_be_missing(
     headless: Headless, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,4 +96,4 @@ def test_a_broker_that_takes_a_request_and_is_silent_is_not_said_to_be_missing(
     headless.answer("describe_cluster", lambda _: b"")
     assert commands.run(["broker", "list"]) == 1
     said = capsys.readouterr().err
-    assert f"the broker at {headless.bootstrap_servers} did not answer the request within" in said
+    assert f"the broker at {headless.bootstrap_servers} did not answer within" in said

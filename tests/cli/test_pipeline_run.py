@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -27,14 +27,56 @@ EVENTS = 1_500
 RUN_SECONDS_MAX = 600
 SPARK = ("--master", "local[2]", "-o", "spark.driver.memory=1g")
 QUERIES = ["metrics.aggregates", "metrics.live", "metrics.rejected"]
-# One after the other in one process, so that the second finds a JVM that is warm; a line of JSON each.
-SEVERAL = """
+# One command after the other in one process: the first starts a JVM, and the others find it warm.
+WARM = """
 import json, sys
 from tidelog.cli.main import main
-sys.exit(max(main(words) for words in json.loads(sys.argv[1])))
+for line in sys.stdin:
+    print("exit", main(json.loads(line)), flush=True)
 """
 
 pytestmark = pytest.mark.timeout(RUN_SECONDS_MAX)
+
+
+class Warm:
+    """A process that carries out one command after the other; a context manager."""
+
+    def __init__(self, environment: Mapping[str, str], errors: Path) -> None:
+        self._errors = errors
+        self._told_size = 0
+        with errors.open("wb") as told:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", WARM],
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=told,
+                text=True,
+            )
+
+    def __call__(self, *words: str) -> Outcome:
+        """What the command printed, and what it and its JVM have said besides."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(words) + "\n")
+        self._process.stdin.flush()
+        printed: list[str] = []
+        for line in self._process.stdout:
+            if line.startswith("exit "):
+                return Outcome(int(line.split()[1]), "".join(printed), self._newly_told())
+            printed.append(line)
+        raise AssertionError(f"the process ended: {self._newly_told()}")
+
+    def _newly_told(self) -> str:
+        told = self._errors.read_bytes()[self._told_size :]
+        self._told_size += len(told)
+        return told.decode()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process:
+            self._process.kill()
 
 
 @dataclass(frozen=True)
@@ -43,6 +85,7 @@ class Runs:
 
     tidelog: Tidelog
     directory: Path
+    warm: Warm
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
         """As a terminal starts it: at the head of a group of processes."""
@@ -51,27 +94,13 @@ class Runs:
         return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, start_new_session=True)
 
     def __call__(self, *words: str) -> Outcome:
-        with self.start(*words) as process:
-            try:
-                out, error = process.communicate(timeout=RUN_SECONDS_MAX)
-            finally:
-                process.kill()
-        return Outcome(process.returncode, out.decode(), error.decode())
+        return self.warm("pipeline", *words, "--dir", str(self.directory))
 
-    def several(self, *commands: Sequence[str]) -> list[Any]:
-        """What each of the commands prints as JSON."""
-        words = [
-            ["pipeline", *command, "--dir", str(self.directory), "--format", "json"] for command in commands
-        ]
-        done = subprocess.run(
-            [sys.executable, "-c", SEVERAL, json.dumps(words)],
-            env=self.tidelog.environment,
-            capture_output=True,
-            timeout=RUN_SECONDS_MAX,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, b"")
-        return [json.loads(line) for line in done.stdout.splitlines()]
+    def told(self, *words: str) -> Any:
+        """What the command prints as JSON."""
+        done = self(*words, "--format", "json")
+        assert (done.exit_code, done.error) == (0, "")
+        return json.loads(done.out)
 
     def status(self) -> RunStatus | None:
         return StatusFile(self.directory, "metrics").read()
@@ -86,13 +115,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
             "pipeline", "generate", "metrics", "--events", str(EVENTS), "--users", "3", "--create-topics"
         )
         assert filled.exit_code == 0, filled.error
-        yield Runs(tidelog, folder / "out")
+        with Warm(tidelog.environment, folder / "errors") as warm:
+            yield Runs(tidelog, folder / "out", warm)
 
 
 @pytest.fixture(scope="module")
 def told(runs: Runs) -> list[Any]:
     """What a run over all that is there tells, and the report that is drawn from it."""
-    return runs.several(("run", "metrics", "--once", *SPARK), ("report", "metrics", *SPARK))
+    return [runs.told("run", "metrics", "--once", *SPARK), runs.told("report", "metrics", *SPARK)]
 
 
 def test_once_reads_all_that_is_there_and_loads_its_days(runs: Runs, told: list[Any]) -> None:

@@ -108,7 +108,7 @@ def test_the_ready_line_names_broker_and_address_and_a_file_is_read(tmp_path: Pa
             assert process.stdout is not None
             ready = process.stdout.readline()
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(120) == 0
         finally:
             process.kill()
     assert ready.startswith("tidelog ready: broker 7 at 127.0.0.1:")

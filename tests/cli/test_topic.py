@@ -7,6 +7,8 @@ import json
 import pytest
 
 from tests.cli.conftest import Tidelog
+from tests.client.scripted import TOPIC, ScriptedBroker
+from tests.client.told_log import ends_at
 
 
 def test_a_created_topic_is_listed_and_described(tidelog: Tidelog, topic: str) -> None:
@@ -101,3 +103,30 @@ def test_describing_nothing_says_so(tidelog: Tidelog) -> None:
     ended = tidelog("topic", "describe", "no-such-topic")
     assert (ended.exit_code, len(ended.error.splitlines())) == (1, 1)
     assert "no-such-topic" not in tidelog("topic", "list").out, "asking must not create it"
+
+
+def test_a_partition_without_a_leader_is_shown_beside_the_others() -> None:
+    with ScriptedBroker(list_offsets=ends_at(lambda: 7)) as broker:
+        broker.partition_count, broker.leaderless = 2, {0}
+        here = Tidelog(broker.bootstrap_servers)
+        shown = json.loads(here("topic", "describe", TOPIC, "--format", "json").out)["partitions"]
+        assert [row["leader"] for row in shown] == [-1, 1]
+        assert [(row["log_start_offset"], row["high_watermark"]) for row in shown] == [(None, None), (0, 7)]
+        assert here("topic", "describe", TOPIC).lines[3].split()[-2:] == ["-", "-"]
+
+
+@pytest.mark.parametrize("verb", ["create", "alter", "set"])
+def test_who_asks_for_compaction_hears_that_nothing_compacts_yet(
+    tidelog: Tidelog, topic: str, verb: str
+) -> None:
+    if verb == "create":
+        topic = f"{topic}-compacted"
+    asked = {
+        "create": ("topic", "create", topic, "--set", "cleanup.policy=compact"),
+        "alter": ("topic", "alter", topic, "--partitions", "2", "--set", "cleanup.policy=compact,delete"),
+        "set": ("config", "set", f"topic/{topic}", "cleanup.policy+=compact"),
+    }
+    done = tidelog(*asked[verb])
+    assert done.exit_code == 0 and topic in done.out
+    assert len(done.error.splitlines()) == 1 and "nothing is compacted; watch the size" in done.error
+    assert tidelog("topic", "alter", topic, "--set", "cleanup.policy=delete").error == ""

@@ -43,7 +43,7 @@ def test_records_before_the_place_are_gone(tidelog: Tidelog, ten: str, where: st
 
 def test_a_dry_run_deletes_nothing(tidelog: Tidelog, ten: str) -> None:
     shown = tidelog("topic", "trim", ten, "--before", "latest", "--dry-run")
-    assert shown.lines[-1] == "(not done: --dry-run)"
+    assert shown.lines[-1] == "(dry run: nothing deleted)"
     assert len(tidelog("consume", ten, "--exit").lines) == 10
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from datetime import timedelta
 from struct import Struct
 from types import TracebackType
@@ -78,6 +78,7 @@ class ScriptedBroker:
         self.asked: list[Asked] = []
         self.connection_count = 0
         self.partition_count = 1
+        self.leaderless: set[int] = set()
         self.topic_id = TOPIC_ID
         self._problems: list[BaseException] = []
         self._answers: dict[int, Answers] = {18: self.tell_versions, 3: self.tell_metadata}
@@ -128,7 +129,7 @@ class ScriptedBroker:
         return asked.respond(error_code=0, api_keys=tuple(rows))
 
     def tell_metadata(self, asked: Asked) -> bytes:
-        return tell_metadata(asked, self.port, self.partition_count, self.topic_id)
+        return tell_metadata(asked, self.port, self.partition_count, self.topic_id, self.leaderless)
 
     def _accept(self) -> None:
         while True:
@@ -175,14 +176,16 @@ API_KEYS = {
 }
 
 
-def tell_metadata(asked: Asked, port: int, partition_count: int, topic_id: bytes) -> bytes:
+def tell_metadata(
+    asked: Asked, port: int, partition_count: int, topic_id: bytes, leaderless: Container[int] = ()
+) -> bytes:
     broker = asked.make("MetadataResponseBroker", node_id=1, host="127.0.0.1", port=port, rack=None)
     partitions = tuple(
         asked.make(
             "MetadataResponsePartition",
-            error_code=0,
+            error_code=5 if index in leaderless else 0,
             partition_index=index,
-            leader_id=1,
+            leader_id=-1 if index in leaderless else 1,
             leader_epoch=0,
             replica_nodes=(1,),
             isr_nodes=(1,),

@@ -269,3 +269,18 @@ def test_commits_of_many_partitions_are_sent_in_portions() -> None:
     with broker, opened(broker) as cluster:
         cluster.commit("g", {TopicPartition(TOPIC, index): index for index in range(12_000)})
     assert sizes == [5_000, 5_000, 2_000]
+
+
+def test_a_partition_without_a_leader_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "GONE_AFTER_SECONDS", 0.0)
+    places = [TopicPartition(TOPIC, index) for index in range(4)]
+    with ScriptedBroker(list_offsets=tell_offsets) as broker:
+        broker.partition_count, broker.leaderless = 4, {1}
+        properties = {"bootstrap.servers": broker.bootstrap_servers, "default.api.timeout.ms": "200"}
+        with Cluster(properties) as cluster:
+            with pytest.raises(GaveUp, match="told-1 has no leader at the moment"):
+                cluster.list_offsets(dict.fromkeys(places, LATEST))
+            with pytest.raises(GaveUp, match="told-1 has no leader at the moment"):
+                cluster.list_offsets(dict.fromkeys([*places, TopicPartition(TOPIC, 9)], LATEST))
+            broker.leaderless = set()
+            assert cluster.list_offsets({places[1]: LATEST})[places[1]].offset == 101

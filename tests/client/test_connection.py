@@ -12,8 +12,9 @@ import pytest
 from tests.client.scripted import Asked, ScriptedBroker
 from tidelog.client.connection import Connection
 from tidelog.client.errors import ClientError, ConnectionLost, MalformedAnswer, UnsupportedByBroker
-from tidelog.client.exchange import FETCH, LIST_OFFSETS, METADATA, Api
+from tidelog.client.exchange import FETCH, LIST_OFFSETS, METADATA
 from tidelog.client.metadata import MetadataExchange
+from tidelog.protocol.apis import Api
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import encode_response, response_type, response_types
 
@@ -29,7 +30,7 @@ def test_the_newest_version_that_both_speak_is_used() -> None:
     with ScriptedBroker() as broker:
         broker.versions |= {1: (4, 99), 2: (3, 7)}
         connection = connect(broker)
-        assert connection.version_of(FETCH) == FETCH.newest
+        assert connection.version_of(FETCH) == FETCH.newest_version
         assert connection.version_of(LIST_OFFSETS) == 7
         connection.close()
 
@@ -39,7 +40,9 @@ def test_a_broker_without_a_common_version_is_refused_by_name(versions: tuple[in
     with ScriptedBroker() as broker:
         broker.versions[3] = versions
         connection = connect(broker)
-        with pytest.raises(UnsupportedByBroker, match=f"{connection.address} speaks Metadata {versions[0]}–"):
+        with pytest.raises(
+            UnsupportedByBroker, match=f"{connection.address} supports Metadata {versions[0]}–"
+        ):
             connection.version_of(METADATA)
         connection.close()
 
@@ -144,7 +147,9 @@ WRONG_BODIES: list[Callable[[bytes], bytes]] = [
 def test_an_answer_that_does_not_decode_closes_the_connection(cut: Callable[[bytes], bytes]) -> None:
     with ScriptedBroker(metadata=lambda asked: half(asked, cut)) as broker:
         connection = connect(broker)
-        with pytest.raises(MalformedAnswer, match=f"{connection.address} answered Metadata with what is no"):
+        with pytest.raises(
+            MalformedAnswer, match=f"{connection.address} sent a malformed answer to Metadata"
+        ):
             connection.call(MetadataExchange(None))
         assert not connection.is_open
 
@@ -214,7 +219,7 @@ def test_a_broker_that_takes_nothing_is_given_up_in_time() -> None:
     with ScriptedBroker(metadata=hold) as broker:
         connection = connect(broker, 0.2)
         connection.send(MetadataExchange(["a"]))
-        with pytest.raises(ConnectionLost, match=f"{connection.address} did not take Metadata in time"):
+        with pytest.raises(ConnectionLost, match=f"{connection.address} did not read Metadata in time"):
             connection.send(MetadataExchange(["x" * 30_000] * 1_000))
         release.set()
 

@@ -60,7 +60,7 @@ def test_a_name_with_commas_and_equal_signs_is_escaped() -> None:
         (CHALLENGE.replace(b"4096", b"-5000"), "-5000"),
         (CHALLENGE.replace(b"W22Z", b"W2!Z"), "base64"),
         (b"", "nonce"),
-        (b"\xff\xfe", "no text"),
+        (b"\xff\xfe", "not UTF-8"),
     ],
 )
 def test_a_challenge_that_cannot_be_is_refused(challenge: bytes, reason: str) -> None:

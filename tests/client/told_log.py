@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.client.scripted import TOPIC, Asked
+from tidelog.client.cluster import EARLIEST
 from tidelog.protocol.batch import read_header
 from tidelog.protocol.fetch import FetchedPartition, FetchRequest, decode_fetch, encode_fetch
 from tidelog.protocol.records import build_batch
@@ -43,6 +46,33 @@ class ToldLog:
             if header.last_offset >= offset and header.last_offset < log_end
         ]
         return b"".join(found)[: max(size_max, len(found[0]))] if found else b""
+
+
+def ends_at(end: Callable[[], int]) -> Callable[[Asked], bytes]:
+    """Answers ListOffsets: each partition has the offsets 0 to `end()`."""
+
+    def answer(asked: Asked) -> bytes:
+        topics = tuple(
+            asked.make(
+                "ListOffsetsTopicResponse",
+                name=topic.name,
+                partitions=tuple(
+                    asked.make(
+                        "ListOffsetsPartitionResponse",
+                        partition_index=row.partition_index,
+                        error_code=0,
+                        timestamp=-1,
+                        offset=0 if row.timestamp == EARLIEST else end(),
+                        leader_epoch=0,
+                    )
+                    for row in topic.partitions
+                ),
+            )
+            for topic in asked.decode().topics
+        )
+        return asked.respond(topics=topics)
+
+    return answer
 
 
 def tell(asked: Asked, row: FetchedPartition, throttle_ms: int = 0) -> bytes:

@@ -12,7 +12,6 @@ from tests.cluster.tree import Tree, started
 from tidelog.cluster import access
 from tidelog.cluster.access import (
     Deletion,
-    Refusal,
     Upsertion,
     credentials_of,
     decide_alteration,
@@ -20,7 +19,7 @@ from tidelog.cluster.access import (
     scram_path,
 )
 from tidelog.cluster.store import Create, Delete, Write
-from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.errors import ErrorCode, Problem
 
 PASSWORD = b"pencil"
 SALT = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -31,7 +30,7 @@ def upsertion(user: str = "ann", mechanism: int = 1, iterations: int = 4_096, **
     return Upsertion(user, mechanism, iterations, values["salt"], values["salted_password"])
 
 
-def altered(tree: Tree, *changes: Deletion | Upsertion) -> dict[str, Refusal]:
+def altered(tree: Tree, *changes: Deletion | Upsertion) -> dict[str, Problem]:
     """Make the changes; what was refused of them."""
     deletions = [change for change in changes if isinstance(change, Deletion)]
     upsertions = [change for change in changes if isinstance(change, Upsertion)]
@@ -112,7 +111,7 @@ def test_changes_are_guarded_by_what_was_seen() -> None:
         (upsertion(mechanism=2, iterations=4_095), ErrorCode.unacceptable_credential, "Too few iterations"),
         (upsertion(iterations=-1), ErrorCode.unacceptable_credential, "Too few iterations"),
         (upsertion(iterations=16_385), ErrorCode.unacceptable_credential, "Too many iterations"),
-        (upsertion(salted_password=b""), ErrorCode.unknown_server_error, None),
+        (upsertion(salted_password=b""), ErrorCode.unknown_server_error, ""),
         (Deletion("", 1), ErrorCode.unacceptable_credential, "Username must not be empty"),
         (Deletion("ann", 9), ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism"),
         (
@@ -133,10 +132,10 @@ def test_changes_are_guarded_by_what_was_seen() -> None:
     ],
 )
 def test_what_kafka_refuses_is_refused_in_its_words(
-    change: Deletion | Upsertion, error: ErrorCode, message: str | None
+    change: Deletion | Upsertion, error: ErrorCode, message: str
 ) -> None:
     tree = started()
-    assert altered(tree, change) == {change.user: Refusal(error, message)}
+    assert altered(tree, change) == {change.user: Problem(error, message)}
     assert tree.image.scram == {}
 
 
@@ -158,7 +157,7 @@ def test_a_user_that_is_altered_twice_is_not_altered(changes: tuple[Deletion | U
     tree = started()
     altered(tree, upsertion(mechanism=2, iterations=9_000))
     refused = altered(tree, *changes, upsertion(user="bob"))
-    assert refused["ann"] == Refusal(
+    assert refused["ann"] == Problem(
         ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request"
     )
     assert mechanisms(tree) == [(2, 9_000)] and mechanisms(tree, "bob") == [(1, 4_096)]

@@ -13,7 +13,7 @@ from tidelog.cluster.controller import (
     encode_id,
 )
 from tidelog.cluster.controller import decide_topic as decide
-from tidelog.cluster.image import BrokerEpoch, BrokerFacts
+from tidelog.cluster.facts import BrokerEpoch, BrokerFacts
 from tidelog.cluster.store import Create, Delete, Write
 
 BROKER = BrokerFacts(1, "host", 9092, "", 0)
@@ -37,13 +37,13 @@ def test_a_start_raises_the_epoch_and_hides_the_last_process_before_it_registers
     write, delete = decide_fence(tree.image, 1)
     assert isinstance(write, Write) and write.version == 1 and isinstance(delete, Delete)
     tree.apply([write, delete])
-    assert tree.image.broker_epochs[1] == BrokerEpoch(2, 1, "", False, 1, ("d",))
+    assert tree.image.broker_epochs[1] == BrokerEpoch(2, 1, "", False, 1, {"d": 1})
     assert 1 not in tree.image.brokers
 
 
 def test_a_registration_is_ephemeral_and_guards_the_epoch() -> None:
     tree = started()
-    write, delete, create = decide_registration(tree.image, BROKER, True, ["d"])
+    write, delete, create = decide_registration(tree.image, BROKER, True, {"d": 1})
     assert isinstance(write, Write) and write.version == 1
     assert isinstance(delete, Delete) and isinstance(create, Create) and create.is_ephemeral
     assert [type(operation) for operation in decide_fence(tree.image, 2)] == [Create]

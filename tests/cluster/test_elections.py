@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidelog.base.config import BrokerSettings, TopicSettings
 from tidelog.cluster.elections import answer, decide_preferred, elect, give_up, is_fit, leave, recovered_alone
-from tidelog.cluster.image import (
+from tidelog.cluster.facts import (
     FLUSHED,
     LOST_STAMP,
     NOBODY,
@@ -18,9 +18,9 @@ from tidelog.cluster.image import (
     Answer,
     BrokerEpoch,
     BrokerFacts,
-    Image,
     PartitionFacts,
 )
+from tidelog.cluster.image import Image
 
 NODES = st.lists(st.integers(1, 5), unique=True)
 
@@ -83,6 +83,13 @@ def test_others_lead_only_if_that_is_allowed() -> None:
         assert elected.answers == {} and not elected.is_unclean
 
 
+def test_who_recovers_leads_under_an_epoch_that_no_log_has() -> None:
+    """The store may be an older copy that does not know."""
+    facts = replace(facts_of([1], leader=NOBODY), members={1: TORN_STAMP}, answers={1: Answer(7, 31, 12)})
+    elected = elect(image_with([1]), facts, SAFE)
+    assert elected is not None and elected.leader_epoch == 32
+
+
 def test_before_all_brokers_know_answers_an_unclean_election_takes_the_first_that_is_there() -> None:
     image = image_with([3])
     image.feature_levels = {"tidelog.version": 1}
@@ -90,6 +97,20 @@ def test_before_all_brokers_know_answers_an_unclean_election_takes_the_first_tha
     elected = elect(image, nobody, settings_of(unclean_leader_election_enable="true"))
     assert elected is not None and elected.leader == 3
     assert answer(image, nobody, SAFE, 3, Answer(7, 4, 10)) is None
+
+
+def test_before_all_brokers_know_answers_the_only_member_leads_unless_it_may_have_lost_anything() -> None:
+    image, facts = image_with([1, 2], (1, 2)), facts_of([1], leader=NOBODY, replicas=1)
+    image.feature_levels = {"tidelog.version": 1}
+    elected = elect(image, facts, SAFE)
+    assert elected is not None
+    assert (elected.leader, elected.leader_epoch, elected.members) == (1, 10, {1: 7})
+    torn, lost = replace(facts, members={1: TORN_STAMP}), replace(facts, members={1: LOST_STAMP})
+    assert elect(image, torn, SAFE) == elected
+    assert elect(image, lost, SAFE) is None
+    assert elect(image, facts, settings_of(unclean_recovery_strategy="None")) is None
+    assert elect(image, facts_of([1, 2], leader=NOBODY), SAFE) is None
+    assert elect(image, facts_of([3], leader=NOBODY), SAFE) is None  # is not there
 
 
 def test_a_partition_that_nobody_can_lead_is_left_as_it_is() -> None:
@@ -171,6 +192,14 @@ def test_where_all_is_flushed_as_many_as_the_minimum_suffice() -> None:
     assert elect(image, recovering({1: (4, 10)}, torn, FLUSHED), SAFE) is None
     elected = elect(image, recovering({1: (4, 10), 2: (4, 12)}, torn, FLUSHED), SAFE)
     assert elected is not None and elected.leader == 2
+
+
+def test_where_all_is_flushed_nobody_waits_for_one_that_answered_and_is_gone() -> None:
+    image = image_with([1, 2], distrusted=(1, 2, 3))
+    ends = {1: (4, 10), 2: (4, 12), 3: (4, 13)}
+    elected = elect(image, recovering(ends, dict.fromkeys((1, 2, 3), TORN_STAMP), FLUSHED), SAFE)
+    assert elected is not None and elected.leader == 2
+    assert elect(image, recovering(ends, dict.fromkeys((1, 2, 3), TORN_STAMP)), SAFE) is None
 
 
 def test_a_log_that_cannot_be_opened_has_not_answered_but_holds_up_no_unclean_election() -> None:

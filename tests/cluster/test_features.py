@@ -6,6 +6,7 @@ import pytest
 
 from tests.cluster.tree import ID, Tree, started
 from tidelog.cluster.controller import decide_first_start
+from tidelog.cluster.facts import BrokerFacts
 from tidelog.cluster.features import (
     SUPPORTED,
     Feature,
@@ -15,7 +16,6 @@ from tidelog.cluster.features import (
     unknown_level,
     update_problem,
 )
-from tidelog.cluster.image import BrokerFacts
 from tidelog.cluster.store import Create, Delete
 
 WIDE = (Feature("a.version", 1, 5), Feature("b.version", 0, 1))

@@ -6,9 +6,11 @@ import json
 from dataclasses import replace
 
 from tests.cluster.tree import ID, register, started
-from tidelog.broker.following import notice_of
+from tidelog.broker.store_desk import notice_of
+from tidelog.cluster.changes import TopicChanged
 from tidelog.cluster.controller import decide_deletion, decide_producer_ids, decide_topic
-from tidelog.cluster.image import BrokerFacts, Image, PartitionFacts, encode_fields
+from tidelog.cluster.facts import BrokerFacts, PartitionFacts, encode_fields
+from tidelog.cluster.image import Image
 from tidelog.cluster.store import Check, Delete, Node, Write
 
 
@@ -121,6 +123,7 @@ def test_a_topic_that_is_gone_takes_its_partitions_along() -> None:
     assert json.loads(notice.data)["paths"] == [topic.path(), "/names/a"]
     for operation in operations:
         del tree.nodes[operation.path]
-    gone = [topic.path(1), topic.path(0), topic.path(), "/names/a"]
-    assert sorted(tree.image.take([topic.path(), "/names/a"], {})) == sorted(gone)
+    assert tree.image.take([topic.path(), "/names/a"], {}) == [TopicChanged(topic.topic_id)]
+    gone = (topic.path(1), topic.path(0), topic.path(), "/names/a")
+    assert not any(path in tree.image.versions for path in gone)
     assert facts(tree.image) == facts(tree.loaded())

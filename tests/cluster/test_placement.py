@@ -8,7 +8,7 @@ from random import Random
 
 from hypothesis import given, strategies
 
-from tidelog.cluster.image import BrokerFacts
+from tidelog.cluster.facts import BrokerFacts
 from tidelog.cluster.placement import place, racks_of
 
 THREE = {3: "", 1: "", 2: ""}

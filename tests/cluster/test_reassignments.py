@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from tests.cluster.test_elections import NODES, SAFE, image_with, settings_of
 from tidelog.base.config import TopicSettings
-from tidelog.cluster.image import NOBODY, Answer, Image, PartitionFacts, TopicFacts
+from tidelog.cluster.facts import NOBODY, Answer, PartitionFacts, TopicFacts
+from tidelog.cluster.image import Image
 from tidelog.cluster.reassignments import (
-    Refusal,
     decide_cancellation,
     decide_completion,
     decide_due,
     decide_move,
     target_problem,
 )
-from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.errors import ErrorCode, Problem
 
 ALL = [1, 2, 3, 4, 5]
 
@@ -114,7 +114,7 @@ def test_a_move_that_is_cancelled_leaves_who_was_there_before() -> None:
 
 def test_what_does_not_move_cannot_be_cancelled() -> None:
     refused = decide_cancellation(image_with(ALL), facts_of([1, 2], [1, 2]), SAFE)
-    assert isinstance(refused, Refusal) and refused.error is ErrorCode.no_reassignment_in_progress
+    assert isinstance(refused, Problem) and refused.error is ErrorCode.no_reassignment_in_progress
 
 
 def test_a_move_is_not_undone_if_too_few_have_everything() -> None:
@@ -123,12 +123,12 @@ def test_a_move_is_not_undone_if_too_few_have_everything() -> None:
     one_left = facts_of([4, 5, 1, 2], [1, 4, 5], 4, (4, 5), (1, 2))
     for facts in (none_left, one_left):
         for refused in (decide_cancellation(image, facts, SAFE), decide_move(image, facts, [1, 2], SAFE)):
-            assert isinstance(refused, Refusal)
+            assert isinstance(refused, Problem)
             assert refused.error is ErrorCode.invalid_replica_assignment
     enough = decide_cancellation(image, one_left, settings_of(min_insync_replicas="1"))
     assert isinstance(enough, PartitionFacts) and enough.in_sync_replicas == [1]
     gone = decide_cancellation(image_with([2, 3, 4, 5]), one_left, settings_of(min_insync_replicas="1"))
-    assert isinstance(gone, Refusal)
+    assert isinstance(gone, Problem)
 
 
 def test_a_target_needs_brokers_that_are_known_and_none_twice() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tidelog.cluster.controller import decide_fence, decide_first_start, decide_registration
-from tidelog.cluster.image import BrokerFacts, Image
+from tidelog.cluster.facts import BrokerFacts
+from tidelog.cluster.image import Image
 from tidelog.cluster.store import Create, Delete, Node, Operation, Write
 
 ID = bytes(range(16))
@@ -46,4 +47,4 @@ def register(tree: Tree, broker: BrokerFacts, is_trusted: bool = True) -> None:
     """As a process that has just begun does."""
     tree.apply(decide_fence(tree.image, broker.node_id))
     broker.epoch = tree.image.broker_epochs[broker.node_id].epoch
-    tree.apply(decide_registration(tree.image, broker, is_trusted, ["d"]))
+    tree.apply(decide_registration(tree.image, broker, is_trusted, {"d": 1}))

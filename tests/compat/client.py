@@ -10,14 +10,19 @@ as the client gave them.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+LOOK_SECONDS = 0.01
 CODECS: tuple[str, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 CONSUME_SECONDS_MAX = 20.0
 """How long a driver waits for records that must come. Only a broken broker makes a test wait this long."""
+
+SETTLED_SECONDS_MAX = 120.0
+"""How long a test waits for what the broker must come to say."""
 
 LONG_POLL_MS = 30_000
 """The wait that a waiting consumer asks of the broker: longer than `CONSUME_SECONDS_MAX`, so that only a
@@ -126,9 +131,11 @@ def contents(records: Sequence[Sent]) -> list[tuple[bytes | None, bytes | None, 
 
 def eventually(holds: Callable[[], bool], claim: str) -> None:
     """Asks the broker until it says so: a metadata change is answered before every broker knows of it."""
-    deadline = time.monotonic() + CONSUME_SECONDS_MAX
+    deadline = time.monotonic() + SETTLED_SECONDS_MAX
+    tick = threading.Event()
     while not holds():
         assert time.monotonic() < deadline, claim
+        tick.wait(LOOK_SECONDS)
 
 
 def enough(records: list[Received], count: int, topic: str) -> list[Received]:

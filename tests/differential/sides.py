@@ -10,7 +10,7 @@ import socket
 from enum import Enum
 from struct import Struct
 
-ANSWER_SECONDS_MAX = 10.0
+ANSWER_SECONDS_MAX = 60.0
 _SIZE = Struct(">i")
 
 

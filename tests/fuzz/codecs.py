@@ -17,8 +17,8 @@ from tests.log.making import NOW_MS, make_settings
 from tests.wire.batches import LENGTH, with_crc
 from tests.wire.harness import FETCH, PRODUCE, encode
 from tidelog.base.limits import BATCH_HEADER_SIZE, OTLP_LABELS_MAX, OTLP_NAME_LENGTH_MAX
-from tidelog.handlers.table import APIS
 from tidelog.log.admission import admit
+from tidelog.protocol.apis import APIS
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, LENGTH_OVERHEAD, check_whole
 from tidelog.protocol.compression import ZSTD, compress
 from tidelog.protocol.connection import Connection

@@ -37,10 +37,9 @@ from tests.wire.group_requests import (
     leave_values,
     sync_values,
 )
-from tests.wire.harness import FRAME_SIZE_MAX, Harness, decode_answer, request_frame, seconds
+from tests.wire.harness import Harness, decode_answer, new_client, request_frame, seconds
 from tests.wire.requests import topic_uuid
-from tidelog.handlers.table import APIS
-from tidelog.protocol.connection import Connection
+from tidelog.protocol.apis import APIS
 
 SCENES_MAX = 24
 SEATS = 3  # connections, so that one can wait while others speak
@@ -65,7 +64,7 @@ class Play:
         harness.holds_checkpoints = True  # days go by in a play, and each would be written down
         self.members = list(STRANGERS)
         self.epochs = [-1, 0, 1]
-        self._seats = [Connection(FRAME_SIZE_MAX) for _ in range(SEATS)]
+        self._seats = [new_client() for _ in range(SEATS)]
         self._asked: list[dict[int, tuple[int, int]]] = [{} for _ in range(SEATS)]
         self._count = 0
 
@@ -100,13 +99,13 @@ class Play:
         version = oldest + self.byte() % (newest - oldest + 1)
         seat = self.byte() % SEATS
         self._asked[seat][self._count] = api_key, version
-        self.harness.connection = self._seats[seat]
+        self.harness.client = self._seats[seat]
         self.harness.send_frame(request_frame(api_key, version, self._count, **values_of(self, version)))
         self._listen()
 
     def _listen(self) -> None:
         for seat, asked in zip(self._seats, self._asked, strict=True):
-            self.harness.connection = seat
+            self.harness.client = seat
             for frame in self.harness.answers():
                 correlation_id = int.from_bytes(frame[4:8], "big")
                 api_key, version = asked.pop(correlation_id)
@@ -130,7 +129,7 @@ class Play:
                 break
         assert not any(self._asked), self._asked
         self.harness.held_checkpoints.clear()
-        self.harness.connection = Connection(FRAME_SIZE_MAX)
+        self.harness.client = new_client()
 
 
 def _join(play: Play, version: int) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from tests.wire.batches import COUNT, INT32, LENGTH, patched
 from tests.wire.harness import FETCH, PRODUCE, START_MS, batch_of, encode, frame_head, request_frame
 from tests.wire.requests import fetch_values, produce_values
 from tests.wire.samples import sample_frames
-from tidelog.handlers.table import APIS
+from tidelog.protocol.apis import APIS
 from tidelog.protocol.compression import CODEC_NAMES
 from tidelog.protocol.records import Marker, build_batch, build_control_batch
 

@@ -13,9 +13,8 @@ from tests.fuzz.codecs import fitted_batch
 from tests.fuzz.surroundings import PARTITION_COUNT, TOPICS, Modesty, Numbered
 from tests.memory_store import MemoryStore
 from tests.wire.group_requests import serve_groups
-from tests.wire.harness import FRAME_SIZE_MAX, START_MS, Harness
+from tests.wire.harness import START_MS, Harness, new_client
 from tidelog.cluster.store import Action, Outcome
-from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest, RefusedBatch
 
 LIVES = 5_000  # inputs of one broker
@@ -51,7 +50,7 @@ class Life:
             Path(self._folder.name), auto_create_topics_enable="false", offsets_topic_num_partitions="2"
         )
         serve_groups(self.harness)
-        self.harness.broker.entropy = Numbered()
+        self.harness.broker.kernel.entropy = Numbered()
         ids = [
             self.harness.create_topic(
                 name, PARTITION_COUNT, **{k.replace(".", "_"): v for k, v in own.items()}
@@ -99,7 +98,7 @@ def fuzz_request(data: bytes) -> None:
     except MalformedRequest:
         harness.broker.waiting.drop(harness.connection)
         harness.answers()
-        harness.connection = Connection(FRAME_SIZE_MAX)
+        harness.client = new_client()
     if harness.broker.waiting.count > WAITING_MAX:
         harness.advance(LONGEST_WAIT_MS)
         _check_answers(harness.answers())

@@ -38,8 +38,8 @@ from tidelog.base.clock import monotonic_ms, wall_ms
 from tidelog.base.events import Event, Level
 from tidelog.cluster.store import Store, StoreEvent, StoreReply, StoreRequest, Watch
 from tidelog.log.recovery import open_log
-from tidelog.server.report import Report
 from tidelog.server.serve import Server
+from tidelog.server.watch.report import Report
 
 LIVES = 20_000  # inputs of one server
 LIVENESS_INTERVAL = 1_000
@@ -113,12 +113,12 @@ class ModestServer(Server):
         self.report = self.attentive = AttentiveReport()
 
     def become_modest(self, topics: Iterable[str]) -> None:
-        self._store = store = ModestStore(self._store, lambda: self.loop.call_soon(self._on_store))
+        self.store._store = store = ModestStore(self.store._store, self.store.notify)
         store.modesty.protect([self.broker.image.topics[name].topic_id for name in topics])
 
     @property
     def connection_count(self) -> int:
-        return len(self._transports)
+        return self.network.transports.count
 
 
 class Life:
@@ -135,7 +135,7 @@ class Life:
         self._create_topics()
 
     def _create_topics(self) -> None:
-        self.server.broker.entropy = Numbered()
+        self.server.broker.kernel.entropy = Numbered()
         part = parts(CREATE_TOPICS, 7)
         topics = tuple(
             part.CreatableTopic(

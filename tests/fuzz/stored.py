@@ -15,8 +15,10 @@ from crc32c import crc32c
 from tests.fuzz.codecs import FITS_CRC, fitted_batch
 from tests.log.making import NOW_MS, append, append_marker, make_batch, make_settings
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
-from tidelog.log.checkpoint import RECOVERY_POINTS, read_offsets
-from tidelog.log.directory import META_PROPERTIES, PARTITION_METADATA, parse_properties, read_topic_id
+from tidelog.log.checkpoint import read_offsets
+from tidelog.log.directory import read_topic_id
+from tidelog.log.format.metadata import decode_properties
+from tidelog.log.format.names import META_PROPERTIES, PARTITION_METADATA, RECOVERY_POINTS
 from tidelog.log.log import Log
 from tidelog.log.recovery import open_log
 from tidelog.protocol.records import Marker
@@ -57,7 +59,7 @@ def fuzz_stored(data: bytes) -> None:
     folder = SimulatedDisk().root
     for other, content in template().items():
         folder.open(other).append(damaged(other, content, data) if other == name else content)
-    parse_properties((folder.read_whole(META_PROPERTIES) or b"").decode(errors="replace"))
+    decode_properties(folder.read_whole(META_PROPERTIES) or b"")
     read_topic_id(folder)
     flushed = read_offsets(folder, RECOVERY_POINTS).get(("t", 0), 0)
     use(folder, flushed if data[0] & IS_FLUSHED else 0, bool(data[1] & IS_CLEAN))

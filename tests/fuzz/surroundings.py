@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidelog.cluster.image import TOPICS as TOPIC_NODES
+from tidelog.cluster.paths import TOPICS as TOPIC_NODES
 from tidelog.cluster.store import Action, Create, Delete, Multi, Refused, Unknown
 
 TOPICS = {

@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.seeds import FOLDER, head_of, seed_name
 from tests.fuzz.targets import CRASHES, SEEDS, TARGETS, check_what_is_left, crashes
-from tidelog.handlers.table import APIS
+from tidelog.protocol.apis import APIS
 from tidelog.protocol.messages import decode_request
 
 KINDS = ("plausible", "filled", "unset")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.log.making import (
     NOW_MS,
     append,
+    append_marker,
     find_timestamp,
     make_batch,
     make_settings,
@@ -18,11 +19,11 @@ from tests.log.making import (
 )
 from tests.sim.disk import SimulatedDisk
 from tidelog.base.config import TopicSettings
+from tidelog.log.format.names import LOG_SUFFIX, file_name
 from tidelog.log.log import Log
 from tidelog.log.recovery import open_log
 from tidelog.log.replica import append_replica
-from tidelog.log.segment import LOG_SUFFIX, file_name
-from tidelog.protocol.records import Marker, build_control_batch
+from tidelog.protocol.records import Marker
 
 PRODUCER_COUNT = 3
 
@@ -108,9 +109,11 @@ class Leader:
     def _end(self, step: Step) -> None:
         self._in_transaction.discard(step.producer_id)
         marker = Marker.COMMIT if step.is_committed else Marker.ABORT
-        batch = build_control_batch(marker, step.producer_id, 0, self.leader_epoch, self.now_ms)
         for log in self.logs:
-            log.append_marker(bytearray(batch), self.leader_epoch, self.now_ms)
+            epoch, now_ms = self.leader_epoch, self.now_ms
+            append_marker(
+                log, marker, step.producer_id, coordinator_epoch=epoch, epoch=epoch, timestamp=now_ms
+            )
 
 
 def new_log(topic: TopicSettings | None = None) -> Log:

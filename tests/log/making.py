@@ -7,24 +7,29 @@ from struct import Struct
 
 from tidelog.base.config import BrokerSettings, TopicSettings
 from tidelog.base.files import Directory, DiskDirectory
+from tidelog.log.format.names import LOG_SUFFIX, file_name
 from tidelog.log.log import Appended, Log
+from tidelog.log.markers import End, Marked, append_markers
+from tidelog.log.pages import Unready
 from tidelog.log.recovery import Recovery, open_log
 from tidelog.log.replica import end_below, truncate
-from tidelog.log.segment import LOG_SUFFIX, TimestampOffset, Unready, file_name
+from tidelog.log.segment import TimestampOffset
 from tidelog.log.time_search import TimeSearch
 from tidelog.protocol.batch import BatchHeader, read_header
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
-from tidelog.protocol.records import Marker, build_batch, build_control_batch
+from tidelog.protocol.records import Marker, build_batch
 
 NOW_MS = 1_700_000_000_000
+OLD_PROTOCOL = 1  # of transactions: their markers look alike
 
 _LENGTH = Struct(">i")
 
 
 def make_settings(**overrides: int | str) -> TopicSettings:
-    """A topic's settings: `segment_bytes=2000` is `segment.bytes=2000`."""
+    """A topic's settings: `segment_bytes=2000` is `segment.bytes=2000`; `was_compacted` is none."""
+    was_compacted = bool(overrides.pop("was_compacted", False))
     named = {name.replace("_", "."): str(value) for name, value in overrides.items()}
-    return TopicSettings(BrokerSettings({}), named)
+    return TopicSettings(BrokerSettings({}), named, was_compacted)
 
 
 def make_batch(
@@ -63,9 +68,11 @@ def append_marker(
     coordinator_epoch: int = 0,
     epoch: int = 0,
     timestamp: int = NOW_MS,
-) -> Appended:
-    batch = build_control_batch(marker, producer_id, producer_epoch, coordinator_epoch, timestamp)
-    return log.append_marker(batch, epoch, NOW_MS)
+    version: int = OLD_PROTOCOL,
+) -> Marked:
+    end = End(producer_id, producer_epoch, marker, coordinator_epoch, version)
+    (marked,) = append_markers(log, [end], epoch, timestamp)
+    return marked
 
 
 def refusal(log: Log, batch: bytearray, now_ms: int = NOW_MS) -> ErrorCode:
@@ -80,7 +87,7 @@ def refusal(log: Log, batch: bytearray, now_ms: int = NOW_MS) -> ErrorCode:
 
 
 def open_new(folder: Path, **overrides: int | str) -> Log:
-    log, _ = reopen(folder, 0, 0, False, **overrides)
+    log, _ = reopen(folder, 0, 0, False, 0, **overrides)
     return log
 
 
@@ -89,6 +96,7 @@ def reopen(
     recovery_point: int = 0,
     start_offset: int = 0,
     is_clean: bool = False,
+    high_watermark: int = 0,
     **overrides: int | str,
 ) -> tuple[Log, Recovery]:
     return open_log(
@@ -98,6 +106,7 @@ def reopen(
         recovery_point,
         start_offset,
         is_clean,
+        high_watermark=high_watermark,
     )
 
 
@@ -137,7 +146,7 @@ def find_timestamp(log: Log, timestamp: int | None, bound_offset: int) -> Timest
         try:
             is_done = search.step()
         except Unready as lookup:
-            lookup.work.step()
+            lookup.step()
     return search.found
 
 

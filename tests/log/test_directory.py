@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tidelog.base.files import DiskDirectory
-from tidelog.log.directory import ForeignDirectory, LogDirectory, deleted_folder_name, parse_properties
+from tidelog.log.directory import ForeignDirectory, LogDirectory
+from tidelog.log.format.metadata import decode_properties
 from tidelog.log.trust import Kept, Life
 
-BOOT, LIFE = "boot-1", Life(7, True)
+BOOT, LIFE = "boot-1", Life(7, {"directory": 7})
 
 
 def opened(folder: Path, cluster_id: str = "cluster", node_id: int = 1) -> LogDirectory:
@@ -30,7 +31,7 @@ def peeked(folder: Path, boot: str = BOOT, life: Life = LIFE) -> Kept:
 
 def test_a_new_directory_is_clean_and_is_signed(tmp_path: Path) -> None:
     assert opened(tmp_path).was_clean
-    assert parse_properties((tmp_path / "meta.properties").read_text()) == {
+    assert decode_properties((tmp_path / "meta.properties").read_bytes()) == {
         "version": "1",
         "cluster.id": "cluster",
         "node.id": "1",
@@ -91,12 +92,6 @@ def test_checkpoints_are_read_at_the_next_start(tmp_path: Path) -> None:
     assert "t 0 6" in (tmp_path / "replication-offset-checkpoint").read_text()
 
 
-def test_the_name_of_a_deleted_folder_fits_the_file_system() -> None:
-    short = deleted_folder_name("t", 3, bytes(16))
-    assert short == f"t-3.{'0' * 32}-delete"
-    assert len(deleted_folder_name("x" * 249, 99_999, bytes(16))) == 255
-
-
 def test_a_kill_loses_nothing_while_the_machine_runs_on(tmp_path: Path) -> None:
     opened(tmp_path)
     assert peeked(tmp_path) is Kept.WHOLE
@@ -106,20 +101,76 @@ def test_a_kill_loses_nothing_while_the_machine_runs_on(tmp_path: Path) -> None:
 
 def test_a_directory_that_missed_a_life_of_its_broker_may_have_lost_anything(tmp_path: Path) -> None:
     opened(tmp_path)
-    assert peeked(tmp_path, life=Life(8, True)) is Kept.LOST
+    assert peeked(tmp_path, life=Life(8, {"directory": 8})) is Kept.LOST
     opened(tmp_path).mark_clean(7)
-    assert peeked(tmp_path, life=Life(7, True)) is Kept.WHOLE
-    assert peeked(tmp_path, life=Life(8, True)) is Kept.LOST
+    assert peeked(tmp_path, life=LIFE) is Kept.WHOLE
+    assert peeked(tmp_path, life=Life(8, {"directory": 8})) is Kept.LOST
+
+
+def test_a_full_directory_that_could_not_be_noted_has_lost_nothing(tmp_path: Path) -> None:
+    """The broker registered once more meanwhile, and the store knows the note that is there."""
+    opened(tmp_path)
+    assert peeked(tmp_path, life=Life(9, {"directory": 7, "other": 9})) is Kept.WHOLE
+    assert peeked(tmp_path, life=Life(9, {"other": 9})) is Kept.LOST  # the store never knew it
+
+
+def test_the_note_of_a_failed_directory_never_vouches_once_the_broker_registers_again(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    note = (tmp_path / ".tidelog-running").read_bytes()
+    directory.fail("Input/output error", is_lost=True)
+    (tmp_path / ".tidelog-running").write_bytes(note)  # as where the failed disk let nothing be removed
+    life = Life(9, {"directory": directory.epoch_to_vouch(9), "other": 9})
+    assert peeked(tmp_path, life=life) is Kept.LOST
+
+
+def test_an_older_copy_that_could_not_be_noted_does_not_vouch_at_the_next_start(tmp_path: Path) -> None:
+    opened(tmp_path)
+    directory = LogDirectory(DiskDirectory(str(tmp_path)))
+    directory.peek(BOOT, Life(8, {"directory": 8}))
+    assert directory.kept is Kept.LOST
+    directory.fail("No space left on device", is_lost=False)
+    life = Life(9, {"directory": directory.epoch_to_vouch(9)})
+    assert peeked(tmp_path, life=life) is Kept.LOST
+
+
+def test_a_directory_that_was_full_from_the_first_has_lost_nothing_that_was_flushed(tmp_path: Path) -> None:
+    opened(tmp_path)
+    (tmp_path / ".tidelog-running").unlink()
+    assert peeked(tmp_path, life=Life(9, {"directory": -1, "other": 9})) is Kept.UNFLUSHED
+
+
+def test_a_directory_without_its_name_is_new_only_if_it_has_no_logs(tmp_path: Path) -> None:
+    opened(tmp_path).mark_clean(7)
+    (tmp_path / "meta.properties").unlink()
+    assert peeked(tmp_path) is Kept.WHOLE
+    (tmp_path / "t-0").mkdir()
+    assert peeked(tmp_path) is Kept.LOST
+    assert peeked(tmp_path, life=Life()) is Kept.UNFLUSHED
+
+
+def test_a_mark_of_a_clean_stop_that_came_back_is_not_of_the_last_life(tmp_path: Path) -> None:
+    """It is removed without a sync."""
+    directory = opened(tmp_path)
+    directory.mark_clean(6)
+    again = LogDirectory(DiskDirectory(str(tmp_path)))
+    again.peek("boot-2", LIFE)
+    assert not again.was_clean and again.kept is Kept.UNFLUSHED
+
+
+def test_a_full_directory_vouches_by_the_note_that_it_has(tmp_path: Path) -> None:
+    directory = opened(tmp_path)
+    directory.fail("No space left on device", is_lost=False)
+    assert peeked(tmp_path, life=Life(9, {"directory": directory.epoch_to_vouch(9)})) is Kept.WHOLE
 
 
 def test_the_note_of_a_version_before_vouches_by_boot_and_epoch_alone(tmp_path: Path) -> None:
     opened(tmp_path)
     (tmp_path / ".tidelog-running").write_text('{"boot":"boot-1","brokerEpoch":7}')
-    assert peeked(tmp_path, life=Life(7, False)) is Kept.WHOLE
-    assert peeked(tmp_path, life=Life(8, False)) is Kept.UNFLUSHED
+    assert peeked(tmp_path, life=Life(7)) is Kept.WHOLE
+    assert peeked(tmp_path, life=Life(8)) is Kept.UNFLUSHED
     (tmp_path / ".tidelog-running").unlink()
-    assert peeked(tmp_path, life=Life(7, False)) is Kept.UNFLUSHED
-    assert peeked(tmp_path, life=Life(7, True)) is Kept.LOST  # this version's note would be there
+    assert peeked(tmp_path, life=Life(7)) is Kept.UNFLUSHED
+    assert peeked(tmp_path, life=LIFE) is Kept.LOST  # this version's note would be there
 
 
 def test_a_file_system_that_was_mounted_again_may_have_lost_what_was_not_flushed(tmp_path: Path) -> None:

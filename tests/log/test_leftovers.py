@@ -9,7 +9,7 @@ import pytest
 
 from tests.log.making import NOW_MS, append, make_batch, open_new, read_log, reopen, split
 from tidelog.base.files import DiskDirectory
-from tidelog.log.leftovers import offset_in_name, tidy_leftovers
+from tidelog.log.leftovers import tidy_leftovers
 
 
 def name(base: int, suffix: str) -> str:
@@ -76,9 +76,3 @@ def test_files_of_other_kinds_are_left_alone(tmp_path: Path) -> None:
         (tmp_path / kept).touch()
     tidy_leftovers(DiskDirectory(str(tmp_path)))
     assert len(list(tmp_path.iterdir())) == 4
-
-
-def test_only_twenty_digits_make_an_offset() -> None:
-    assert offset_in_name(name(12, ".log"), ".log") == 12
-    for other in ("12.log", name(12, ".log.deleted"), "x" * 20 + ".log", name(12, ".index")):
-        assert offset_in_name(other, ".log") is None

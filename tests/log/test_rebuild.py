@@ -7,17 +7,19 @@ from struct import pack
 
 import pytest
 
-from tests.log.making import NOW_MS, append, make_batch, open_new, read_bytes, split
+from tests.log.making import NOW_MS, append, make_batch, make_settings, open_new, read_bytes, split
 from tidelog.base.files import DiskDirectory, DiskFile
 from tidelog.log import rebuild as rebuild_module
 from tidelog.log import scan as scan_module
 from tidelog.log.log import Log
+from tidelog.log.pages import Unready
+from tidelog.log.recovery import open_log
 from tidelog.log.scan import Damage, walk_headers
-from tidelog.log.segment import Segment, Unready
+from tidelog.log.segment import Segment
 
 VALUE = b"v" * 500
 SIZE = len(make_batch(value=VALUE))
-MAGIC_AT, LENGTH_AT = 16, 8
+MAGIC_AT, LENGTH_AT, COUNT_AT = 16, 8, 57
 
 
 def filled(folder: Path, count: int = 400, **overrides: int | str) -> Log:
@@ -93,6 +95,55 @@ def test_a_sealed_segment_that_ends_within_a_batch_is_not_passed_over(tmp_path: 
     segment.size -= cut  # as it is found by the next life
     with pytest.raises(Damage):
         log.read(last, log.end_offset, 1 << 20)
+
+
+def without_segment(folder: Path, place: int, **overrides: int | str) -> Log:
+    """A log that was closed cleanly, whose files of one sealed segment are gone."""
+    log = filled(folder, segment_bytes=50_000)
+    log.close(clean=True)
+    for path in folder.glob(f"{log.bases[place]:020d}.*"):
+        path.unlink()
+    settings = make_settings(segment_bytes=50_000, **overrides)
+    again, _ = open_log(log.directory, settings, NOW_MS, log.end_offset, is_clean=True)
+    assert len(again.bases) == len(log.bases) - 1 and again.end_offset == log.end_offset
+    return again
+
+
+def test_a_sealed_segment_that_is_missing_is_not_passed_over(tmp_path: Path) -> None:
+    log = without_segment(tmp_path, 1)
+    behind = log.bases[1]
+    end = log.segments[0].size // SIZE
+    for offset in (end, behind - 1):
+        for bound in (log.end_offset, behind, offset + 1):
+            with pytest.raises(Damage, match=f"records are missing up to offset {behind}"):
+                log.read(offset, bound, 1 << 20)
+    assert split(read_bytes(log, 0, max_bytes=1 << 20))[-1][0].last_offset == end - 1
+    assert log.read(end, end, 1 << 20) is None
+    assert split(read_bytes(log, behind))[0][0].base_offset == behind
+
+
+def test_a_log_start_behind_a_missing_segment_is_read_from(tmp_path: Path) -> None:
+    log = without_segment(tmp_path, 0)
+    log.advance_start(log.bases[0] + 3)
+    assert split(read_bytes(log, log.start_offset))[0][0].base_offset == log.start_offset
+
+
+@pytest.mark.parametrize("overrides", [{"was_compacted": True}, {"cleanup_policy": "compact"}])
+def test_a_gap_is_passed_over_where_records_may_be_missing(
+    tmp_path: Path, overrides: dict[str, int | str]
+) -> None:
+    log = without_segment(tmp_path, 1, **overrides)
+    end = log.segments[0].size // SIZE
+    assert split(read_bytes(log, end))[0][0].base_offset == log.bases[1]
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_log_that_kafka_has_compacted_is_known_by_its_gaps(tmp_path: Path, place: int) -> None:
+    """Whatever the policy is now, and whoever knows what it was."""
+    log = without_segment(tmp_path, 1)
+    damage(log, place, 5 * SIZE + COUNT_AT, pack(">i", 0))  # as compaction leaves the bare header of a batch
+    end = log.segments[0].size // SIZE
+    assert split(read_bytes(log, end))[0][0].base_offset == log.bases[1]
 
 
 def test_a_base_offset_that_the_segment_cannot_have_is_damage(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tests.log.making import (
     reopen,
 )
 from tidelog.base.limits import BATCH_HEADER_SIZE
-from tidelog.log.checkpoint import LEADER_EPOCHS
+from tidelog.log.format.names import LEADER_EPOCHS
 from tidelog.log.log import Log
 from tidelog.protocol.batch import CRC_POSITION, LENGTH_OVERHEAD, compute_crc
 from tidelog.protocol.records import Marker, build_control_batch

@@ -158,7 +158,7 @@ def test_an_offset_that_no_index_could_name_begins_a_segment(policy: str, is_emp
     first, second, *_ = four_batches()
     far = bytearray(second)
     pack_into(">q", far, 0, 2**40)
-    log = new_log(make_settings(cleanup_policy=policy, index_interval_bytes=0))
+    log = new_log(make_settings(was_compacted=True, cleanup_policy=policy, index_interval_bytes=0))
     give(log, (b"" if is_empty else first) + far)
     assert (2**40 in log.bases, log.end_offset) == (True, 2**40 + 2)
     append(log, make_batch(), epoch=9)

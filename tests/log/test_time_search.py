@@ -8,13 +8,16 @@ from struct import pack
 
 import pytest
 
+from tests.log.cold import ColdPages
 from tests.log.making import NOW_MS, append, find_timestamp, make_batch, open_new
 from tidelog.base.files import DiskFile
 from tidelog.log import rebuild as rebuild_module
 from tidelog.log import time_search as search_module
 from tidelog.log.log import Log
+from tidelog.log.pages import PageRead, Unready
 from tidelog.log.scan import Damage
 from tidelog.log.time_search import TimeSearch
+from tidelog.protocol.compression import NONE, ZSTD
 
 VALUE = b"v" * 300
 SIZE = len(make_batch(value=VALUE))
@@ -110,3 +113,77 @@ def test_a_search_rebuilds_an_index_that_leads_astray(
     log = log_of(tmp_path, [place * 10 for place in range(300)])
     log.active.offset_index.replace(pack(">ii", 0, 7) + pack(">ii", 250, 77))
     assert find_timestamp(log, NOW_MS + 1_995, 300) == (NOW_MS + 2_000, 200)
+
+
+def test_a_batch_whose_checksum_fails_is_damage(tmp_path: Path) -> None:
+    log = log_of(tmp_path, [1_000, 2_000])
+    with (tmp_path / log.active.file.name).open("r+b") as file:
+        file.seek(2 * SIZE - 5)
+        file.write(b"V")
+    with pytest.raises(Damage, match=f"damaged at {SIZE}: checksum"):
+        find_timestamp(log, NOW_MS + 1_500, 2)
+
+
+@pytest.mark.parametrize("limit", ["SEARCHED_BATCH_SIZE_MAX", "SEARCHED_RECORDS_MAX"])
+@pytest.mark.parametrize("codec", [NONE, ZSTD])
+def test_a_large_batch_is_taken_by_its_header(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: int, limit: str
+) -> None:
+    """To unpack it and to walk its records could take seconds."""
+    log = open_new(tmp_path)
+    append(log, make_batch(1, timestamp=NOW_MS))
+    append(log, make_batch(100, timestamp=NOW_MS + 100, value=VALUE, codec=codec))
+    assert find_timestamp(log, NOW_MS + 150, 101) == (NOW_MS + 150, 51)
+    monkeypatch.setattr(search_module, limit, 99)
+    assert find_timestamp(log, NOW_MS + 150, 101) == (NOW_MS + 199, 1)
+    log.advance_start(30)
+    assert find_timestamp(log, NOW_MS + 150, 101) == (NOW_MS + 199, 30)
+    assert find_timestamp(log, NOW_MS + 200, 101) is None
+
+
+def test_of_a_batch_that_unpacks_to_too_much_the_header_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = open_new(tmp_path)
+    append(log, make_batch(10, timestamp=NOW_MS, value=bytes(10_000), codec=ZSTD))
+    monkeypatch.setattr(search_module, "SEARCHED_BATCH_SIZE_MAX", 50_000)
+    assert find_timestamp(log, NOW_MS + 5, 10) == (NOW_MS + 9, 0)
+
+
+def found_without_waiting(search: TimeSearch, cold: ColdPages) -> int:
+    """Go on until the search has ended; how often the disk was waited for, elsewhere."""
+    waits = 0
+    while True:
+        try:
+            if search.step():
+                return waits
+        except Unready as lookup:
+            assert isinstance(lookup.work, PageRead) and cold.waited == []
+            lookup.step()
+            cold.waited.clear()
+            waits += 1
+        assert cold.waited == []
+
+
+def test_nothing_is_read_that_the_disk_would_have_to_be_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_of(tmp_path, [1_000] + [5] * 300 + [2_000])
+    cold = ColdPages(monkeypatch)
+    search = TimeSearch(log, NOW_MS + 1_500, log.end_offset)
+    assert found_without_waiting(search, cold) > 10
+    assert search.found == (NOW_MS + 2_000, 301)
+
+
+def test_an_index_is_rebuilt_without_waiting_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_of(tmp_path, [place * 10 for place in range(300)])
+    index = log.active.offset_index
+    index.replace(pack(">ii", 0, 7) + pack(">ii", 250, 77))
+    index._search_file(0, index.open().read)  # its pages are in memory
+    cold = ColdPages(monkeypatch)
+    cold.warm.add((index.name, 0))
+    search = TimeSearch(log, NOW_MS + 1_995, log.end_offset)
+    assert found_without_waiting(search, cold) > 10
+    assert search.found == (NOW_MS + 2_000, 200)

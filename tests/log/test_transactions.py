@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from struct import pack
+from typing import Any
 
+from tests.log.making import NOW_MS, append, make_batch, open_new
 from tidelog.base.files import DiskDirectory
-from tidelog.log.transactions import AbortedIndex, AbortedTransaction
+from tidelog.log.format.txnindex import AbortedTransaction, decode_aborted, encode_aborted
+from tidelog.log.markers import End, append_markers
+from tidelog.log.transactions import AbortedIndex
+from tidelog.protocol.records import Marker
 
 ENTRIES = [
     AbortedTransaction(1, 5, 12, 13),
@@ -79,3 +84,39 @@ def test_reset_removes_the_file(tmp_path: Path) -> None:
     index = opened(tmp_path)
     index.reset()
     assert index.entries == [] and not (tmp_path / NAME).exists()
+
+
+def test_an_entry_whose_marker_is_before_the_last_one_cannot_be() -> None:
+    entries = [AbortedTransaction(1, 5, 12, 13), AbortedTransaction(2, 3, 11, 15)]
+    assert decode_aborted(b"".join(map(encode_aborted, entries)), 10) == entries[:1]
+
+
+def test_transactions_that_end_in_each_other_stand_as_kafka_writes_them(tmp_path: Path) -> None:
+    """Version, producer, first offset, marker, and where the first other one began, or the next offset."""
+    log = open_new(tmp_path)
+    for producer_id in (1, 2, 3):
+        append(log, make_batch(2, producer_id=producer_id, transactional=True))
+    ends = [End(2, 0, Marker.ABORT, 0), End(3, 0, Marker.COMMIT, 0), End(1, 0, Marker.ABORT, 0)]
+    append_markers(log, ends, 0, NOW_MS)
+    content = (tmp_path / f"{0:020}.txnindex").read_bytes()
+    assert content == pack(">hqqqq", 0, 2, 2, 6, 0) + pack(">hqqqq", 0, 1, 0, 8, 9)
+
+
+def test_a_search_ends_where_nothing_behind_can_reach_into_the_range(tmp_path: Path) -> None:
+    index = AbortedIndex(DiskDirectory(str(tmp_path)), 0)
+    for place in range(0, 1_000, 2):
+        index.append(AbortedTransaction(1, place, place + 1, place + 2))
+
+    class Counted(list[AbortedTransaction]):
+        looked_at = 0
+
+        def __getitem__(self, place: Any) -> Any:
+            self.looked_at += 1
+            return super().__getitem__(place)
+
+    index.entries = entries = Counted(index.entries)
+    found: list[AbortedTransaction] = []
+    assert index.collect(501, 506, found)
+    assert [entry.first_offset for entry in found] == [500, 502, 504] and entries.looked_at < 20
+    assert not index.collect(998, 1_001, found), "an open one may have begun there"
+    assert index.collect(0, 0, []) and not index.collect(2_000, 3_000, [])

@@ -11,7 +11,16 @@ from tests.sim.disk import SimulatedDisk
 from tidelog.base.files import DiskDirectory
 from tidelog.log.log import Log
 from tidelog.log.recovery import Recovery, open_log
-from tidelog.log.trust import LOSS_MARK, PAGE_SIZE, Kept, is_broken_off, read_mark, write_mark
+from tidelog.log.trust import (
+    LOSS_MARK,
+    PAGE_SIZE,
+    Kept,
+    StorePosition,
+    is_broken_off,
+    read_mark,
+    read_position,
+    write_mark,
+)
 
 LOG = "00000000000000000000.log"
 VALUE = b"x" * 1_000
@@ -192,3 +201,18 @@ def test_a_gap_in_the_last_segment_costs_nothing_where_the_next_batch_follows(tm
             file.unlink()
     log, report = reopened(tmp_path, Kept.WHOLE)
     assert (log.end_offset, report.kept) == (11, Kept.LOST)  # nothing follows the last one
+
+
+def test_a_position_of_the_store_is_read_as_it_was_written() -> None:
+    assert read_position(StorePosition(2, 31).encode()) == StorePosition(2, 31)
+
+
+@pytest.mark.parametrize(
+    "content", [None, b"", b"{", b"[1]", b'{"generation":1}', b'{"generation":"1","change":2}']
+)
+def test_a_position_that_cannot_be_read_comes_before_all_others(content: bytes | None) -> None:
+    assert read_position(content) == StorePosition() < StorePosition(0, 0)
+
+
+def test_a_later_restoration_comes_after_any_change() -> None:
+    assert StorePosition(0, 9_000) < StorePosition(1, 3)

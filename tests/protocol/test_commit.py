@@ -104,12 +104,14 @@ def test_what_is_written_is_understood_by_kio(version: int, topics: Any) -> None
         (name if version < 10 else topic_id.bytes, [(index, code.value) for index, code in parts])
         for topic_id, (name, parts) in zip(ids, topics, strict=True)
     ]
-    frame = encode_offset_commit(version, 42, told)
+    frame = encode_offset_commit(version, 42, 55, told)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert int.from_bytes(frame[4:8], "big") == 42
     body = 9 if version >= 8 else 8
     reader: Any = entity_reader(load_response_schema(OFFSET_COMMIT, version))
     response, size = reader(frame, body)
+    throttle_time = getattr(response, "throttle_time", None)
+    assert throttle_time == (timedelta(milliseconds=55) if version >= 3 else None)
     assert body + size == len(frame)
     names = [topic.topic_id if version >= 10 else topic.name for topic in response.topics]
     assert names == (ids if version >= 10 else [name for name, _ in topics])
@@ -178,7 +180,7 @@ def test_the_form_of_one_commit_reads_the_next_as_if_there_were_none(
             assert wanted.topics == [(form.topic, [(*part, "") for part in read])]
             told = [(part[0], 0) for part in read]
             answer = frame_of(42, form.well([part[0] for part in read]))
-            assert answer == encode_offset_commit(version, 42, [(form.topic, told)])
+            assert answer == encode_offset_commit(version, 42, 0, [(form.topic, told)])
     assert form.parts_in(memoryview(header_bytes(version, 3) + raw)) == [part[:3] for part in plain]
     assert form.parts_in(memoryview(header_bytes(8 if version != 8 else 9, 1) + raw)) is None
     assert form.parts_in(memoryview(header_bytes(version, 1, b"you") + raw)) is None

@@ -55,7 +55,7 @@ def test_a_bomb_is_stopped_before_it_is_allocated(codec: int) -> None:
 
 def test_a_length_that_snappy_only_announces_is_not_allocated() -> None:
     tracemalloc.start()
-    with pytest.raises(CorruptBatch, match="cannot unfold to"):
+    with pytest.raises(CorruptBatch, match="cannot decompress to"):
         decompress(SNAPPY, b"\x80\x80\x80\x20" + bytes(20), 128 * MIB)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -130,9 +130,9 @@ def test_damage_raises_nothing_else(codec: int, drawn: st.DataObject) -> None:
 
 @pytest.mark.parametrize("codec", [-1, 5, 6, 7])
 def test_a_codec_that_does_not_exist_is_refused(codec: int) -> None:
-    with pytest.raises(CorruptBatch, match="no codec"):
+    with pytest.raises(CorruptBatch, match="unknown codec"):
         decompress(codec, b"abc", 10)
-    with pytest.raises(ValueError, match="no codec"):
+    with pytest.raises(ValueError, match="unknown codec"):
         compress(codec, b"abc")
 
 

@@ -140,12 +140,13 @@ def test_what_is_written_is_understood_by_kio(
     interval_ms: int,
     assigned: dict[bytes, tuple[int, ...]] | None,
 ) -> None:
-    frame = encode_group_heartbeat(42, code, *texts, epoch, interval_ms, assigned)
+    frame = encode_group_heartbeat(42, 55, code, *texts, epoch, interval_ms, assigned)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     for version in VERSIONS:
         reader: Any = entity_reader(load_response_schema(HEARTBEAT, version))
         answer, size = reader(frame, 9)
         assert size == len(frame) - 9
+        assert answer.throttle_time == timedelta(milliseconds=55)
         assert (answer.error_code, answer.error_message, answer.member_id) == (code, *texts)
         assert (answer.member_epoch, answer.heartbeat_interval) == (
             epoch,

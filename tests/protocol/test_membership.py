@@ -42,6 +42,14 @@ def written(api_key: int, version: int, **values: Any) -> bytes:
     return buffer.getvalue()
 
 
+THROTTLED = timedelta(milliseconds=55)
+
+
+def throttle_of(answer: Any) -> timedelta | None:
+    """None where the version has no room for it."""
+    return getattr(answer, "throttle_time", None)
+
+
 def understood(api_key: int, version: int, frame: bytes) -> Any:
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     assert int.from_bytes(frame[4:8], "big") == 42
@@ -130,8 +138,9 @@ def test_a_heartbeat_of_kio_is_understood_and_its_answer_too(
     )
     decoded = decode_heartbeat(version, memoryview(data), 0)
     assert decoded == (texts[0], generation, texts[1], instance_id if version >= 3 else None)
-    answer = understood(HEARTBEAT, version, encode_heartbeat(version, 42, code.value))
+    answer = understood(HEARTBEAT, version, encode_heartbeat(version, 42, 55, code.value))
     assert answer.error_code == code
+    assert throttle_of(answer) == (THROTTLED if version >= 1 else None)
 
 
 @pytest.mark.parametrize("version", range(10))
@@ -149,7 +158,8 @@ def test_the_answer_to_a_join_is_understood_by_kio(
 ) -> None:
     kind, name = maybe
     answer = JoinResponse(code.value, generation, kind, name, texts[0], skips, texts[1], tuple(members))
-    told = understood(JOIN, version, encode_join(version, 42, answer))
+    told = understood(JOIN, version, encode_join(version, 42, 55, answer))
+    assert throttle_of(told) == (THROTTLED if version >= 2 else None)
     assert (told.error_code, told.generation_id, told.leader, told.member_id) == (code, generation, *texts)
     assert told.protocol_name == (maybe[1] if version >= 7 else maybe[1] or "")
     assert getattr(told, "protocol_type", None) == (maybe[0] if version >= 7 else None)
@@ -165,7 +175,8 @@ def test_the_answer_to_a_join_is_understood_by_kio(
 def test_the_answer_to_a_sync_is_understood_by_kio(
     version: int, code: ErrorCode, maybe: Any, assignment: bytes
 ) -> None:
-    told = understood(SYNC, version, encode_sync(version, 42, code.value, maybe[0], maybe[1], assignment))
+    told = understood(SYNC, version, encode_sync(version, 42, 55, code.value, maybe[0], maybe[1], assignment))
+    assert throttle_of(told) == (THROTTLED if version >= 1 else None)
     assert (told.error_code, told.assignment) == (code, assignment)
     if version >= 5:
         assert (told.protocol_type, told.protocol_name) == maybe

@@ -243,7 +243,7 @@ def test_one_partition_is_encoded_as_many_are(version: int, drawn: st.DataObject
 
 
 def test_the_frames_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce, "_FRAMES_CACHED_MAX", 5)
+    monkeypatch.setattr(produce, "PRODUCE_FRAMES_CACHED_MAX", 5)
     monkeypatch.setattr(produce, "_frames", [{} for _ in range(14)])
     for number in range(50):
         encode_produce(9, 1, [(str(number), [ProducedPartition(0)])])

@@ -212,7 +212,7 @@ def corrupted(change: str) -> bytearray:
         ("offsets that overflow", "cannot be"),
         ("a timestamp that overflows", "a timestamp does not fit 64 bits"),
         ("a record longer than its content", "1 bytes more than its content"),
-        ("a codec that does not exist", "there is no codec 5"),
+        ("a codec that does not exist", "unknown codec 5"),
     ],
 )
 def test_a_batch_that_contradicts_itself_is_corrupt(change: str, complaint: str) -> None:

@@ -141,7 +141,7 @@ def test_a_topic_name_is_one_object() -> None:
 def test_the_names_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     names: dict[bytes, str] = {}
     monkeypatch.setattr(wire, "_names", names)
-    monkeypatch.setattr(wire, "_NAMES_CACHED_MAX", 5)
+    monkeypatch.setattr(wire, "NAMES_CACHED_MAX", 5)
     for number in range(50):
         assert wire.topic_name(b"%d" % number) == str(number)
         assert len(names) <= 5

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidelog.cluster.image import BrokerEpoch, BrokerFacts, Image, PartitionFacts
+from tidelog.cluster.facts import BrokerEpoch, BrokerFacts, PartitionFacts
+from tidelog.cluster.image import Image
 from tidelog.replication.partition import Partition
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.log.making import NOW_MS, make_batch, open_new
 from tidelog.base.files import DiskDirectory
 from tidelog.base.limits import REPLICA_FETCH_GROWTH_MAX
-from tidelog.cluster.image import PartitionFacts
+from tidelog.cluster.facts import PartitionFacts
 from tidelog.log.directory import LogDirectory
 from tidelog.protocol.fetch import FetchedPartition, FetchRequest, decode_fetch, encode_fetch
 from tidelog.replication.fetcher import CLIENT_ID, FETCH_VERSION, Fetcher, FetchLimits, Received

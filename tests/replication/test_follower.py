@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.log.making import NOW_MS, make_batch, open_new
 from tests.replication.leading import lead
 from tidelog.base.files import DiskDirectory
-from tidelog.cluster.image import PartitionFacts
+from tidelog.cluster.facts import PartitionFacts
 from tidelog.log.directory import LogDirectory
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch_client import ReceivedPartition

@@ -87,7 +87,7 @@ def test_what_is_more_than_a_batch_should_have_is_appended_in_several(
     partition = led(tmp_path, max_message_bytes=500)
     journal, memory = load(partition)
     put(journal, **{f"k{number}": bytes(100) for number in range(20)})
-    assert partition.append_count > 1
+    assert partition.counters.append_count > 1
     assert load(partition)[1].values == memory.values
 
 
@@ -113,6 +113,50 @@ def test_a_transaction_counts_when_it_is_committed(tmp_path: Path, marker: Marke
     decided, after = load(partition)
     assert after.values == ({b"a": b"1"} if marker is Marker.COMMIT else {})
     assert decided.drop_undecided() == 0
+
+
+def begin(partition: Partition, producer_id: int, value: bytes) -> None:
+    """A transaction that writes `a`, and stays open."""
+    batch = build_batch(
+        [(b"a", value, (), NOW_MS)],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=0,
+        transactional=True,
+    )
+    partition.append(memoryview(batch), 0, len(batch), NOW_MS)
+
+
+def test_a_transaction_does_not_take_back_what_was_written_behind_it(tmp_path: Path) -> None:
+    """As Kafka, which compares the offsets of the records: two producers around a rebalance do that."""
+    partition = led(tmp_path)
+    journal, _ = load(partition)
+    begin(partition, 7, b"100")
+    put(journal, a=b"150")
+    append_marker(partition.log, Marker.COMMIT, 7)
+    assert load(partition)[1].values == {b"a": b"150"}
+    begin(partition, 8, b"200")
+    append_marker(partition.log, Marker.COMMIT, 8)
+    assert load(partition)[1].values == {b"a": b"200"}
+
+
+def test_of_two_transactions_the_later_write_counts_whichever_ends_first(tmp_path: Path) -> None:
+    partition = led(tmp_path)
+    begin(partition, 7, b"first")
+    begin(partition, 8, b"second")
+    append_marker(partition.log, Marker.COMMIT, 8)
+    append_marker(partition.log, Marker.COMMIT, 7)
+    assert load(partition)[1].values == {b"a": b"second"}
+
+
+def test_a_transaction_brings_back_what_was_deleted_while_it_was_open(tmp_path: Path) -> None:
+    partition = led(tmp_path)
+    journal, _ = load(partition)
+    begin(partition, 7, b"kept")
+    put(journal, a=b"150")
+    put(journal, a=None)
+    append_marker(partition.log, Marker.COMMIT, 7)
+    assert load(partition)[1].values == {b"a": b"kept"}
 
 
 def test_a_log_that_is_no_journal_fails_with_its_place_and_is_not_served(tmp_path: Path) -> None:

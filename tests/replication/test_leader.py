@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.replication.leading import image_of
-from tidelog.cluster.image import BrokerEpoch, PartitionFacts
-from tidelog.replication.leader import AWAIT_MS_MAX, AWAIT_PAUSE_MS, UNKNOWN_OFFSET, Leadership
+from tidelog.base.limits import FOLLOWER_AWAIT_MS_MAX, FOLLOWER_AWAIT_PAUSE_MS
+from tidelog.cluster.facts import FLUSHED, FLUSHING, BrokerEpoch, PartitionFacts
+from tidelog.replication.leader import UNKNOWN_OFFSET, Leadership
 
 LAG_MS = 1_000
 
@@ -32,9 +33,9 @@ class Led:
     def committed(self) -> int:
         return self.leadership.committed(self.end_offset, self.min_insync)
 
-    def propose(self) -> PartitionFacts | None:
+    def propose(self, wants_flushed: bool = False) -> PartitionFacts | None:
         return self.leadership.propose(
-            self.now_ms, LAG_MS, self.min_insync, self.end_offset, self.high_watermark, wants_flushed=False
+            self.now_ms, LAG_MS, self.min_insync, self.end_offset, self.high_watermark, wants_flushed
         )
 
     def confirm(self, facts: PartitionFacts) -> None:
@@ -55,6 +56,30 @@ def test_what_every_member_has_is_committed() -> None:
     assert led.committed() == UNKNOWN_OFFSET  # of broker 3 nothing is known yet
     led.fetch(3, 90)
     assert led.committed() == 70
+
+
+def test_what_is_committed_is_flushed_when_all_have_fetched_under_the_new_epoch() -> None:
+    """Also where nothing is written and all was committed long ago: a fetch shows that it is on the disk."""
+    led = Led()
+    members = dict.fromkeys((1, 2, 3), 1)
+    facts = PartitionFacts(1, 6, [1, 2, 3], [1, 2, 3], 0, [], members, flush=FLUSHING)
+    led.leadership = Leadership(1, led.image, facts, 100, 0)
+    led.high_watermark = 100
+    led.fetch(2, 100)
+    assert led.propose(wants_flushed=True) is None
+    led.fetch(3, 100)
+    proposed = led.propose(wants_flushed=True)
+    assert proposed is not None and proposed.flush == FLUSHED
+    led.end_offset = 99  # of what this broker itself has flushed
+    assert led.propose(wants_flushed=True) is None
+
+
+def test_nothing_is_flushed_while_there_are_eligible_replicas() -> None:
+    led = Led(in_sync=(1, 2))
+    facts = PartitionFacts(1, 6, [1, 2], [1, 2, 3], 0, [3], dict.fromkeys((1, 2, 3), 1), flush=FLUSHING)
+    led.leadership = Leadership(1, led.image, facts, 100, 0)
+    led.fetch(2, 100)
+    assert led.leadership.propose(0, LAG_MS, 3, 100, 100, wants_flushed=True) is None
 
 
 def test_a_replica_that_is_not_in_sync_is_not_waited_for() -> None:
@@ -245,13 +270,13 @@ def test_nobody_is_waited_for_long_or_often_or_who_does_not_keep_up() -> None:
     led.fetch(3, 100)
     assert led.leadership.may_await(3, led.now_ms)
     led.leadership.begin_await(3, led.now_ms)
-    assert not led.leadership.is_await_over(led.now_ms + AWAIT_MS_MAX)
-    assert led.leadership.is_await_over(led.now_ms + AWAIT_MS_MAX + 1)
+    assert not led.leadership.is_await_over(led.now_ms + FOLLOWER_AWAIT_MS_MAX)
+    assert led.leadership.is_await_over(led.now_ms + FOLLOWER_AWAIT_MS_MAX + 1)
     led.leadership.awaited = None
-    led.now_ms += AWAIT_MS_MAX + 2
+    led.now_ms += FOLLOWER_AWAIT_MS_MAX + 2
     led.fetch(3, 110)
     assert not led.leadership.may_await(3, led.now_ms)
-    assert led.leadership.may_await(3, 20 + AWAIT_PAUSE_MS)
+    assert led.leadership.may_await(3, 20 + FOLLOWER_AWAIT_PAUSE_MS)
 
 
 def test_a_fetch_under_a_former_epoch_counts_if_nothing_was_lost_since_and_one_of_a_later_never() -> None:

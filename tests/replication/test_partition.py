@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.log.making import NOW_MS, append_marker, make_batch, open_new, reopen
-from tests.replication.leading import lead
+from tests.replication.leading import image_of, lead
 from tidelog.base.files import DiskDirectory
+from tidelog.cluster.facts import BrokerEpoch, PartitionFacts
 from tidelog.log.directory import LogDirectory
 from tidelog.log.log import Appended
+from tidelog.log.markers import NEW_PROTOCOL, End, Marked
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import Marker
+from tidelog.replication.counters import PartitionCounters
 from tidelog.replication.partition import READ_COMMITTED, Partition, PartitionRead
 
 
@@ -175,6 +178,25 @@ def test_read_committed_ends_at_the_last_stable_offset_and_tells_of_aborts(tmp_p
     assert read(partition, 0).aborted is None, "a reader of everything is told of none"
 
 
+def test_a_leader_ends_transactions_and_says_when_that_is_committed(tmp_path: Path) -> None:
+    partition = led(tmp_path)
+    lead(partition, 4, (1, 2))
+    for producer_id in (1, 2):
+        append(partition, make_batch(producer_id=producer_id, transactional=True))
+    ends = [End(1, 1, Marker.COMMIT, 0, NEW_PROTOCOL), End(2, 0, Marker.COMMIT, 0, NEW_PROTOCOL)]
+    first, refused = partition.append_markers(ends, NOW_MS)
+    assert first == Marked(ErrorCode.none, 3) and refused.code == ErrorCode.invalid_producer_epoch
+    assert partition.high_watermark == 0 and partition.unflushed.count == 3
+    assert partition.append_markers(ends[:1], NOW_MS) == [first], "a repeat waits for the same"
+    assert partition.log.end_offset == partition.unflushed.count == 3
+    lead(partition, 5)
+    assert partition.append_markers(ends[1:], NOW_MS)[0].code == ErrorCode.invalid_producer_epoch
+    ended = End(2, 1, Marker.ABORT, 0, NEW_PROTOCOL)
+    assert partition.append_markers([ended], NOW_MS) == [Marked(ErrorCode.none, 4)]
+    assert partition.high_watermark == partition.last_stable_offset == 4
+    assert partition.log.epochs.at(3) == 5
+
+
 def test_a_repeated_batch_moves_nothing(tmp_path: Path) -> None:
     partition = led(tmp_path, flush_messages=1)
     append(partition, make_batch(producer_id=5))
@@ -209,3 +231,32 @@ def test_who_read_a_leadership_that_a_crash_has_lost_is_told_where_the_log_ended
     again = Partition("t", bytes(16), 0, log, partition.directory)
     lead(again, 5)
     assert log.epochs.end_of(4, log.end_offset) == (3, 5)
+
+
+def test_a_member_that_no_election_would_count_is_too_few_for_the_metric_as_for_acks_all(
+    tmp_path: Path,
+) -> None:
+    partition = led(tmp_path, min_insync_replicas=2)
+    image = image_of(1, 2)
+    facts = PartitionFacts(1, 4, [1, 2], [1, 2], 1, [], {1: 1, 2: 1})
+    partition.become_leader(1, image, facts, 0)
+    assert (partition.is_under_minimum, partition.is_at_minimum) == (False, True)
+    image.broker_epochs[2] = BrokerEpoch(5, 5)  # its disk was replaced since it joined
+    assert len(partition.in_sync_replicas) == 2, "as the store has it"
+    assert (partition.is_under_minimum, partition.is_at_minimum) == (True, False)
+
+
+def test_what_is_counted_never_falls_and_adds_up(tmp_path: Path) -> None:
+    partition = led(tmp_path)
+    append(partition)
+    read(partition, 0)
+    counters = partition.counters
+    assert (counters.append_count, counters.record_count, counters.read_count) == (1, 1, 0)
+    counters.note_read(50, False)
+    counters.note_read(0, True)
+    counters.note_refused()
+    total = PartitionCounters()
+    for _ in range(2):
+        total.add(counters)
+    assert (total.read_count, total.failed_read_count, total.sent_size) == (4, 2, 100)
+    assert (total.refused_count, total.appended_size) == (2, 2 * counters.appended_size)

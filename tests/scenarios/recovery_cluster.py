@@ -13,13 +13,15 @@ from collections import deque
 from collections.abc import Callable
 from random import Random
 
+from tests.jobs import run_job
 from tests.log.making import NOW_MS
 from tests.scenarios.recovery_words import told_answer, told_request
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
 from tests.wire.harness import joined
 from tidelog.base.config import BrokerSettings
-from tidelog.broker.broker import Broker, Removal
-from tidelog.broker.partitions import Checkpoint
+from tidelog.broker.broker import Broker
+from tidelog.broker.clients import Client
+from tidelog.broker.outbox import Job, Removal
 from tidelog.broker.peers import REPLICATE, PeerClose, PeerSend
 from tidelog.cluster.store import SessionEnded, StoreEvent, StoreReply, StoreRequest, Unknown, Watch
 from tidelog.cluster.tree import Session, SharedTree
@@ -46,6 +48,7 @@ class Link:
     def __init__(self, server: Machine) -> None:
         self.server = server
         self.connection = Connection(FRAME_SIZE_MAX)
+        self.client = Client(self.connection)
         self.is_open = True
 
 
@@ -168,7 +171,7 @@ class RecoveryCluster:
 
     def _set_time(self, machine: Machine) -> None:
         assert machine.broker is not None
-        machine.broker.set_time(NOW_MS + self.uptime_ms, self.uptime_ms)
+        machine.broker.clock.set(NOW_MS + self.uptime_ms, self.uptime_ms)
 
     # The shell's part.
 
@@ -181,16 +184,14 @@ class RecoveryCluster:
         for ends, link in list(self._links.items()):
             if link.connection in woken:
                 self._send_answers(ends, link)
-        while broker.effects or broker.flushes:
+        while broker.outbox.effects:
             self._run_effects(machine, broker)
-        for event in broker.events:
+        for event in broker.outbox.take_events():
             fields = " ".join(f"{name}={value}" for name, value in event.fields.items())
             self.said.append(f"{machine.node_id}: {event.name} {fields}".rstrip())
-        broker.events.clear()
 
     def _run_effects(self, machine: Machine, broker: Broker) -> None:
-        effects, broker.effects = broker.effects, []
-        for effect in effects:
+        for effect in broker.outbox.take_effects():
             if isinstance(effect, StoreRequest | Watch):
                 self._ask_store(machine, effect)
             elif isinstance(effect, PeerSend):
@@ -199,15 +200,10 @@ class RecoveryCluster:
                 given_up = self._links.pop((machine.node_id, effect.node_id, effect.lane), None)
                 if given_up is not None:
                     given_up.is_open = False
-            elif isinstance(effect, Checkpoint):
-                effect.write()
-                broker.on_checkpointed(effect, None)
+            elif isinstance(effect, Job):
+                run_job(effect)
             else:
-                assert isinstance(effect, Removal), "nobody asked for a move between directories"
-        flushes, broker.flushes = broker.flushes, []
-        for partition, job in flushes:
-            job.run()
-            broker.on_flushed(partition, None)
+                assert isinstance(effect, Removal)
 
     def _ask_store(self, machine: Machine, asked: StoreRequest | Watch) -> None:
         session, broker = machine.session, machine.broker
@@ -253,7 +249,7 @@ class RecoveryCluster:
     def _serve(self, ends: Ends, link: Link, frame: bytes) -> None:
         broker = link.server.broker
         if link.is_open and broker is not None:
-            dispatch(broker, link.connection, memoryview(bytearray(frame)))
+            dispatch(broker, link.client, memoryview(bytearray(frame)))
             self._send_answers(ends, link)
 
     def _send_answers(self, ends: Ends, link: Link) -> None:

@@ -29,7 +29,7 @@ from tests.scenarios.recovery_cluster import Machine, RecoveryCluster
 from tests.scenarios.recovery_words import batches
 from tidelog.client.produce import decode_produce_response, encode_produce_request
 from tidelog.cluster.store import Done, Outcome
-from tidelog.log.segment import LOG_SUFFIX, file_name
+from tidelog.log.format.names import LOG_SUFFIX, file_name
 from tidelog.protocol.errors import ErrorCode
 
 SEPARATOR = "----"
@@ -85,7 +85,7 @@ class Script:
             cluster.run()
         outcomes: list[Outcome] = []
         controller = next(each.broker for each in cluster.machines.values() if each.broker is not None)
-        controller.create_topic("t", {}, [list(cluster.machines)], outcomes.append)
+        controller.topics.create("t", {}, [list(cluster.machines)], outcomes.append)
         cluster.tick(1_000)
         assert outcomes == [Done()]
         cluster.said.clear()
@@ -104,8 +104,8 @@ class Script:
         machine = self._cluster.machines[int(node_id)]
         partition = machine.partition()
         assert machine.broker is not None and partition is not None
-        partition.is_flush_wanted = True
-        machine.broker.maybe_flush(partition)
+        partition.want_flush()
+        machine.broker.flushing.maybe_begin(partition)
         self._cluster.tick(1_000)
 
     def _do_pause(self, *node_ids: str) -> None:

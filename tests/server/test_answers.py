@@ -9,8 +9,8 @@ import pytest
 
 from tests.server.wire_client import WireClient, fetch_values
 from tests.wire.harness import FETCH
-from tidelog.handlers import fetch as fetch_module
-from tidelog.handlers.fetch import ParkedFetch
+from tidelog.handlers import reading
+from tidelog.handlers.reading import ParkedFetch
 from tidelog.protocol.connection import Answer
 from tidelog.server.serve import Server
 
@@ -45,7 +45,7 @@ def test_a_bug_in_a_parked_fetch_closes_its_connection_and_no_other(
         finally:
             await server.stop()
 
-    monkeypatch.setattr(fetch_module.ParkedFetch, name, fails)
+    monkeypatch.setattr(reading.ParkedFetch, name, fails)
     asyncio.run(main())
     (line,) = [line for line in lines if "request failed" in line]
     assert "RecursionError: too deep" in line

@@ -27,7 +27,7 @@ def test_what_is_kept_has_a_bound() -> None:
     for buffer in taken:
         buffers.give_back(buffer)
     buffers.give_back(buffers.allocate(FRAME_BUFFERS_KEPT_SIZE + 1))
-    kept = [buffers.spare(1) for _ in range(3)]
+    kept = [buffers.spare(2 * MIB) for _ in range(3)]
     assert [buffer is not None for buffer in kept] == [True, True, False]
     assert all(buffer is not taken[0] for buffer in kept), "the oldest goes first"
 

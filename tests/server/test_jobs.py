@@ -4,78 +4,79 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from typing import Any, cast
+import threading
 
 import pytest
 
-from tidelog.base.clock import monotonic_ms, wall_ms
-from tidelog.log.log import FlushJob
-from tidelog.replication.partition import Partition
-from tidelog.server.jobs import Jobs, JobsOwner
-from tidelog.server.report import Report
-from tidelog.server.vitals import Vitals
+from tidelog.base.events import Event
+from tidelog.broker.outbox import Job, JobKind
+from tidelog.server.jobs import Jobs
+from tidelog.server.life import Life
 
 
-class FailingJob(FlushJob):
-    def __init__(self, failure: BaseException) -> None:
-        super().__init__(0, [], [], 0)
+class FailingJob(Job):
+    def __init__(self, kind: JobKind, failure: BaseException) -> None:
+        self.kind = kind
         self._failure = failure
+        self.failures: asyncio.Queue[OSError | None] = asyncio.Queue()
 
     def run(self) -> None:
         raise self._failure
 
-    write = run  # as a checkpoint is written
-
-    @property
-    def copy(self) -> FailingJob:
-        return self
-
-    directory = move = None
-
-
-class Owner:
-    """A broker that only hears what came of jobs."""
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-        self.report = Report(self.told.append, lambda: "INFO", False, wall_ms, monotonic_ms)
-        self.vitals = Vitals(1)
-        self.is_stopping = False
-        self.failures: asyncio.Queue[OSError | None] = asyncio.Queue()
-
-    @property
-    def broker(self) -> Owner:
-        return self
-
-    relocation = broker
-
-    def set_time(self) -> None:
-        pass
-
-    settle = set_time
-
-    def on_ended(self, job: Any, failure: OSError | None) -> None:
+    def on_done(self, failure: OSError | None) -> None:
         self.failures.put_nowait(failure)
 
-    on_flushed = on_checkpointed = on_copied = on_ended
+
+class LanedJob(Job):
+    """Waits until it is let go."""
+
+    kind = JobKind.CHECKPOINT
+
+    def __init__(self, name: str, told: list[str]) -> None:
+        self._name = name
+        self._told = told
+        self.is_let_go = threading.Event()
+        self.has_ended = asyncio.Event()
+
+    @property
+    def lane(self) -> str:
+        return "one"
+
+    def run(self) -> None:
+        assert self.is_let_go.wait(30)
+
+    def on_done(self, failure: OSError | None) -> None:
+        self._told.append(self._name)
+        self.has_ended.set()
 
 
-@pytest.mark.parametrize("kind", ["flush", "copy", "write_checkpoint"])
+class Inputs:
+    """A broker that only hears what came of jobs."""
+
+    def on_job_ended(self, job: Job, failure: OSError | None) -> None:
+        job.on_done(failure)
+
+    def settle(self) -> None:
+        pass
+
+
+def make_jobs(told: list[Event]) -> Jobs:
+    return Jobs(Inputs(), Life(), asyncio.get_running_loop(), {}, told.append)
+
+
+@pytest.mark.parametrize("kind", JobKind)
 @pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, "full"), ValueError("a bug"), MemoryError()])
-def test_a_job_that_fails_ends(kind: str, failure: BaseException) -> None:
+def test_a_job_that_fails_ends(kind: JobKind, failure: BaseException) -> None:
     """A bug as well: else its flush would count as under way, and its acknowledgements wait, for ever."""
 
     async def run() -> tuple[OSError | None, list[str]]:
-        owner = Owner()
-        jobs = Jobs(cast(JobsOwner, owner), asyncio.get_running_loop())
-        job = cast(Any, FailingJob(failure))
-        if kind == "flush":
-            jobs.flush(cast(Partition, None), job)
-        else:
-            getattr(jobs, kind)(job)
-        ended = await asyncio.wait_for(owner.failures.get(), 30)
+        told: list[Event] = []
+        jobs = make_jobs(told)
+        job = FailingJob(kind, failure)
+        jobs.start(job)
+        ended = await asyncio.wait_for(job.failures.get(), 30)
         await jobs.stop()
-        return ended, owner.told
+        return ended, [event.name for event in told]
 
     ended, told = asyncio.run(run())
     assert isinstance(ended, OSError)
@@ -83,4 +84,20 @@ def test_a_job_that_fails_ends(kind: str, failure: BaseException) -> None:
         assert (ended, told) == (failure, [])
     else:
         assert ended.errno == errno.EIO and repr(failure) in str(ended)
-        assert any("job failed" in line for line in told)
+        assert told == ["job failed"]
+
+
+def test_of_the_jobs_that_wait_for_their_lane_the_last_one_runs() -> None:
+    async def run() -> list[str]:
+        told: list[str] = []
+        jobs = make_jobs([])
+        first, second, third = (LanedJob(name, told) for name in ("first", "second", "third"))
+        for job in (first, second, third):
+            jobs.start(job)
+        for job in (first, third):
+            job.is_let_go.set()
+            await asyncio.wait_for(job.has_ended.wait(), 30)
+        await jobs.stop()
+        return told
+
+    assert asyncio.run(run()) == ["first", "third"]

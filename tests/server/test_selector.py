@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from time import perf_counter
 
 import pytest
 
@@ -142,10 +141,28 @@ def test_sockets_have_many_turns_for_one_of_a_loop_that_always_has_something_to_
     assert counts["pieces"] < counts["turns"]
 
 
+class Clock:
+    """A clock that stands still but for what a script or a turn takes."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("tidelog.server.selector.perf_counter", clock)
+    return clock
+
+
 class Script:
     """A poll that finds something when it was told to; it counts who looks in vain."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.looks = 0
         self.is_there = False  # something is ready whenever the loop looks,
         self.is_quick = False  # or as soon as it sleeps
@@ -166,11 +183,10 @@ class Script:
             return BUSY
         if timeout == 0:
             self.looks += 1
+            self._clock.seconds += SPIN_SECONDS / 4
             return []
         if not self.is_quick:
-            until = perf_counter() + 2 * SPIN_SECONDS
-            while perf_counter() < until:
-                pass
+            self._clock.seconds += 2 * SPIN_SECONDS
         return BUSY
 
 
@@ -181,9 +197,9 @@ def select_once(selector: EagerSelector, poll: Script) -> int:
     return poll.looks
 
 
-def test_looking_again_is_given_up_as_soon_as_it_is_not_worth_it() -> None:
+def test_looking_again_is_given_up_as_soon_as_it_is_not_worth_it(clock: Clock) -> None:
     with closing(EagerSelector()) as selector:
-        poll = Script()
+        poll = Script(clock)
         selector.serve(poll, lambda found: True)
         assert select_once(selector, poll) == 0, "nothing has been worth it yet"
         poll.is_quick = True
@@ -196,17 +212,15 @@ def test_looking_again_is_given_up_as_soon_as_it_is_not_worth_it() -> None:
         assert looks == [True] * SPIN_WORTH_MAX + [False] * SPIN_WORTH_MAX
 
 
-def test_after_a_turn_that_took_long_nobody_looks_again() -> None:
+def test_after_a_turn_that_took_long_nobody_looks_again(clock: Clock) -> None:
     turn = {"seconds": 0.0}
 
     def serve(found: Found) -> bool:
-        until = perf_counter() + turn["seconds"]
-        while perf_counter() < until:
-            pass
+        clock.seconds += turn["seconds"]
         return True
 
     with closing(EagerSelector()) as selector:
-        poll = Script()
+        poll = Script(clock)
         selector.serve(poll, serve)
         for seconds, does_look in ((0.0, True), (2 * SPIN_AFTER_SECONDS_MAX, False)):
             turn["seconds"] = seconds
@@ -219,9 +233,9 @@ def test_after_a_turn_that_took_long_nobody_looks_again() -> None:
             assert bool(select_once(selector, poll)) is does_look
 
 
-def test_one_that_comes_quickly_among_many_that_do_not_is_worth_one_look() -> None:
+def test_one_that_comes_quickly_among_many_that_do_not_is_worth_one_look(clock: Clock) -> None:
     with closing(EagerSelector()) as selector:
-        poll = Script()
+        poll = Script(clock)
         selector.serve(poll, lambda found: True)
         for _ in range(5):
             poll.is_quick = True

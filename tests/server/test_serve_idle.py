@@ -15,7 +15,7 @@ from tests.server.wire_client import PATIENCE_S, WireClient, fetch_values
 from tests.wire.harness import FETCH, batch_of
 from tidelog.base.limits import MIB, RECEIVE_LOW_WATER
 from tidelog.protocol.connection import Connection
-from tidelog.server import serve, transport
+from tidelog.server import loop, requests, serve, transport
 
 IDLE_MS = 600_000
 RECORDS_SIZE = 32 * MIB
@@ -38,8 +38,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(serve, "monotonic_ns", lambda: clock.ns)
-    for module in (serve, transport):
+    monkeypatch.setattr(requests, "monotonic_ns", lambda: clock.ns)
+    for module in (loop, transport):
         monkeypatch.setattr(module, "monotonic_ms", lambda: clock.ms)
     return clock
 
@@ -71,22 +71,23 @@ def test_a_request_that_comes_slowly_keeps_its_connection(tmp_path: Path, clock:
 
     async def run() -> None:
         async with serving(tmp_path) as server:
+            clients = server.network.transports
             with WireClient(server.port) as client:
                 client.socket.sendall((4 * MIB).to_bytes(4, "big") + bytes(1_000))
-                await until(lambda: server.buffered_size > 0)
-                [connection] = server._transports
+                await until(lambda: clients.buffered_size > 0)
+                [connection] = clients.by_connection
                 missing_size = connection.missing_size
                 for _ in range(4):
                     clock.advance(0.7)
                     client.socket.sendall(bytes(piece_size))
                     missing_size -= piece_size
                     clock.advance(0.7)
-                    server._close_idle(clock.ms)
-                    assert server.connection_counts
+                    clients.close_idle(clock.ms)
+                    assert clients.count
                     await until(partial(has_come, connection, missing_size))
                 clock.advance(1.1)
-                server._close_idle(clock.ms)
-                assert not server.connection_counts
+                clients.close_idle(clock.ms)
+                assert not clients.count
 
     asyncio.run(run())
 
@@ -94,20 +95,21 @@ def test_a_request_that_comes_slowly_keeps_its_connection(tmp_path: Path, clock:
 def test_an_answer_that_is_taken_slowly_keeps_its_connection(tmp_path: Path, clock: Clock) -> None:
     async def run() -> None:
         async with serving(tmp_path) as server:
+            clients = server.network.transports
             with WireClient(server.port) as client:
                 await asyncio.to_thread(client.create_topic, "t")
                 await asyncio.to_thread(client.produce, "t", batch_of(value=bytes(RECORDS_SIZE)))
                 client.send(FETCH, 12, **fetch_values("t", 0))
-                await until(lambda: server.unsent_size > 0)
+                await until(lambda: clients.unsent_size > 0)
                 for _ in range(4):
                     clock.advance(0.7)
-                    unsent_size = server.unsent_size
-                    while server.unsent_size == unsent_size:
+                    unsent_size = clients.unsent_size
+                    while clients.unsent_size == unsent_size:
                         await asyncio.to_thread(client.socket.recv, MIB)
-                    server._close_idle(clock.ms)
-                    assert server.connection_counts
+                    clients.close_idle(clock.ms)
+                    assert clients.count
                 clock.advance(1.1)
-                server._close_idle(clock.ms)
-                assert not server.connection_counts
+                clients.close_idle(clock.ms)
+                assert not clients.count
 
     asyncio.run(run())

@@ -12,8 +12,8 @@ import pytest
 
 from tests.server.wire_client import WireClient, fetch_values
 from tests.wire.harness import FETCH
-from tests.wire.test_handlers_alterations import INCREMENTAL_ALTER_CONFIGS, SET, resource
 from tests.wire.test_handlers_configs import BROKER
+from tests.wire.test_handlers_configs_alteration import INCREMENTAL_ALTER_CONFIGS, SET, resource
 from tidelog.testing import Broker
 from tidelog.testing.process import BrokerProcess
 

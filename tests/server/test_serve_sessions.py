@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.compat.cluster.raw import ask, part
-from tidelog.server import serve
+from tidelog.server import loop
 from tidelog.testing import Broker
 
 JOIN_GROUP, SYNC_GROUP, FIND_COORDINATOR = (11, 3), (14, 2), (10, 3)
@@ -40,7 +40,7 @@ def test_who_waits_for_a_silent_member_is_answered_when_its_session_ends(
         assignment = part(
             SYNC_GROUP, "SyncGroupRequestAssignment", member_id=silent.member_id, assignment=b""
         )
-        monkeypatch.setattr(serve, "TICK_MS", 100 * LONG_MS)
+        monkeypatch.setattr(loop, "TICK_MS", 100 * LONG_MS)
         ask(
             broker,
             SYNC_GROUP,

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.locked import is_locked
 from tests.server.wire_client import WireClient, produce_values
 from tests.wire.harness import PRODUCE, batch_of
-from tidelog.log.directory import CLEAN_SHUTDOWN
-from tidelog.log.log import FlushJob
+from tidelog.broker.broker import Broker
+from tidelog.log.flush import FlushJob
+from tidelog.log.format.names import CLEAN_SHUTDOWN
 from tidelog.server.serve import Server
 
 PATIENCE_S = 30
@@ -44,7 +46,7 @@ def test_an_fsync_that_fails_during_a_stop_leaves_no_sign_of_a_clean_one(
             assert await asyncio.to_thread(entered.wait, PATIENCE_S)
             stopping = asyncio.create_task(server.stop())
             await asyncio.sleep(0)
-            assert server.is_stopping
+            assert server.life.is_stopping
             gate.set()
             await stopping
 
@@ -58,11 +60,29 @@ def test_a_broker_whose_last_directory_has_failed_says_that_it_has(tmp_path: Pat
         server = Server({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": paths})
         await server.start()
         failed = []
-        for directory in server.broker.partitions.directories:
-            server.broker.fail_directory(directory, OSError(errno.EIO, "Input/output error"))
-            server.settle()
-            failed.append(server.failed.is_set())
+        for directory in server.broker.disks.directories:
+            server.broker.disks.fail(directory, OSError(errno.EIO, "Input/output error"))
+            server.loop.settle()
+            failed.append(server.life.failed.is_set())
         assert failed == [False, True]
         await server.abort()
+
+    asyncio.run(main())
+
+
+def test_a_bug_in_a_stop_leaves_no_lock_and_no_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(broker: Broker, run_jobs: object) -> None:
+        raise ValueError("a bug")
+
+    async def main() -> None:
+        server = Server({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)})
+        await server.start()
+        monkeypatch.setattr(Broker, "stop", fail)
+        assert is_locked(tmp_path)
+        with pytest.raises(ValueError, match="a bug"):
+            await server.stop()
+        assert not is_locked(tmp_path)
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", server.port)
 
     asyncio.run(main())

@@ -16,7 +16,7 @@ from tests.wire.harness import API_VERSIONS, FETCH, METADATA, request_frame
 from tests.wire.requests import metadata_values
 from tidelog.base.limits import TURN_NS_LONG
 from tidelog.handlers.table import dispatch
-from tidelog.server import answers, serve
+from tidelog.server import answers, requests, serve
 from tidelog.server.transport import Transport
 
 COUNT = 500
@@ -35,7 +35,7 @@ def test_a_turn_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.M
     async def run() -> None:
         server = serve.Server({"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)})
         await server.start()
-        monkeypatch.setattr(serve, "monotonic_ns", lambda: clock_ns)
+        monkeypatch.setattr(requests, "monotonic_ns", lambda: clock_ns)
         loop = asyncio.get_running_loop()
         all_served = asyncio.Event()
         with (
@@ -43,18 +43,18 @@ def test_a_turn_ends_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest.M
             socket.create_connection(("127.0.0.1", server.port)) as friend,
         ):
 
-            def slow_dispatch(broker: Any, connection: Any, frame: memoryview) -> int:
+            def slow_dispatch(broker: Any, client: Any, frame: memoryview) -> int:
                 nonlocal clock_ns
                 if not order:
                     friend.sendall(framed(METADATA, 12, **metadata_values(12, [])))
-                clock_ns += serve.TURN_NS_MAX
+                clock_ns += requests.TURN_NS_MAX
                 order.append(int.from_bytes(frame[:2], "big"))
-                api_key = dispatch(broker, connection, frame)
+                api_key = dispatch(broker, client, frame)
                 if len(order) == COUNT + 1:
                     all_served.set()
                 return api_key
 
-            monkeypatch.setattr(serve, "dispatch", slow_dispatch)
+            monkeypatch.setattr(requests, "dispatch", slow_dispatch)
             asked = framed(API_VERSIONS, 3, client_software_name="x", client_software_version="1")
             await loop.run_in_executor(None, hostile.sendall, asked * COUNT)
             size = len(await loop.run_in_executor(None, hostile.recv, 4, socket.MSG_WAITALL))
@@ -81,25 +81,26 @@ def test_a_client_that_goes_is_noticed_while_its_held_back_request_waits(
             await asyncio.to_thread(friend.create_topic, "quiet")
         closed = asyncio.Event()
         is_parked = asyncio.Event()
-        on_closed = server.on_closed
+        clients = server.network.transports
+        on_closed = clients.on_closed
 
         def note_closed(transport: Transport) -> None:
             on_closed(transport)
             if is_parked.is_set():
                 closed.set()
 
-        def slow_dispatch(broker: Any, connection: Any, frame: memoryview) -> int:
+        def slow_dispatch(broker: Any, client: Any, frame: memoryview) -> int:
             nonlocal clock_ns
-            clock_ns += serve.TURN_NS_MAX
-            api_key = dispatch(broker, connection, frame)
-            if connection.slots:
+            clock_ns += requests.TURN_NS_MAX
+            api_key = dispatch(broker, client, frame)
+            if client.connection.slots:
                 is_parked.set()
             return api_key
 
         with socket.create_connection(("127.0.0.1", server.port)) as client:
-            monkeypatch.setattr(serve, "monotonic_ns", lambda: clock_ns)
-            monkeypatch.setattr(serve, "dispatch", slow_dispatch)
-            server.on_closed = note_closed  # type: ignore[method-assign]
+            monkeypatch.setattr(requests, "monotonic_ns", lambda: clock_ns)
+            monkeypatch.setattr(requests, "dispatch", slow_dispatch)
+            clients.on_closed = note_closed  # type: ignore[method-assign]
             asked = framed(API_VERSIONS, 3, client_software_name="x", client_software_version="1")
             client.sendall(asked + framed(FETCH, 12, **fetch_values("quiet", 0, max_wait_ms=240_000)))
             await asyncio.wait_for(is_parked.wait(), 30)
@@ -145,19 +146,19 @@ def test_who_is_woken_with_many_others_does_not_keep_the_loop(
                     friend.send(API_VERSIONS, 3, client_software_name="x", client_software_version="1")
                 return wake_next()
 
-            def note_dispatched(broker: Any, connection: Any, frame: memoryview) -> int:
+            def note_dispatched(broker: Any, client: Any, frame: memoryview) -> int:
                 waiting_counts.append(room.count)
-                return dispatch(broker, connection, frame)
+                return dispatch(broker, client, frame)
 
             monkeypatch.setattr(room, "park", note_parked)
             for client in clients:
                 client.send(FETCH, 12, **fetch_values("t", 0, max_wait_ms=240_000))
             await asyncio.wait_for(all_parked.wait(), 30)
-            monkeypatch.setattr(serve, "dispatch", note_dispatched)
+            monkeypatch.setattr(requests, "dispatch", note_dispatched)
             monkeypatch.setattr(room, "wake_next", note_woken)
             if is_late:
                 room.tick(2**62)
-                server.settle()
+                server.loop.settle()
             else:
                 await asyncio.to_thread(producer.produce, "t")
             await asyncio.to_thread(friend.read_frame)

@@ -38,7 +38,8 @@ from tests.sim.cluster_plan import Plan, choose_plan, quiet
 from tests.sim.cluster_tree import Commit, Committed
 from tests.sim.store import NEVER, SimulatedStore
 from tidelog.broker.broker import Broker
-from tidelog.cluster.image import FLUSHED, NOBODY, TOPICS
+from tidelog.cluster.facts import FLUSHED, NOBODY
+from tidelog.cluster.paths import TOPICS
 from tidelog.protocol.batch import read_header
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.partition import Partition
@@ -96,7 +97,7 @@ class World:
                 self.clock.note(f"{path} {commit.written.get(path, b'is gone').decode()}")
 
     def note_events(self, node: ClusterNode, broker: Broker) -> None:
-        events, broker.events = broker.events, []
+        events, broker.outbox.events = broker.outbox.events, []
         for event in events:
             self.clock.note(f"{node.node_id}: {event}")
 
@@ -200,7 +201,9 @@ class World:
         for node in self.nodes.values():
             node.disk.repair()
             node.is_full = node.disk.kills_writing = False
-            if node.broker is not None and any(home.failure for home in node.broker.partitions.directories):
+        self.run_until(self.clock.now_ms + 3 * self.plan.flush_ms_max)  # what fails now has been told
+        for node in self.nodes.values():
+            if node.broker is not None and any(home.failure for home in node.broker.disks.directories):
                 self.end_uncleanly(node, loses_power=False)
             if not node.is_running:
                 node.start()
@@ -211,7 +214,8 @@ class World:
         def is_well() -> bool:
             nonlocal problem
             problem = self._unwell(counts)
-            if not problem and self.commits.acknowledged_count == commit_count and not self.can_lose_groups:
+            can_commit = self.commits.acknowledged_count > commit_count
+            if not problem and not can_commit and not self.can_lose_groups and not self._wait_groups():
                 problem = "no group can commit"
             return not problem
 
@@ -219,9 +223,12 @@ class World:
         for producer in self.producers:
             producer.wants_more = False
         self._wait_until(self._is_quiet, lambda: "replicas do not get to the same end")
-        self.mover.check_folders()
+        self.check_folders()
         self.single.look(self)
         self.replicas.look(self)
+
+    def check_folders(self) -> None:
+        self.mover.check_folders()
 
     @property
     def can_lose_groups(self) -> bool:
@@ -233,6 +240,17 @@ class World:
                 bound, lost = bounds[path], self.lost.lost_at_birth[f"{path}/0"]
                 return sum(loss.counts(bound) for loss in lost) > bound.losses_max
         return False
+
+    def _wait_groups(self) -> bool:
+        """Whether groups wait for an operator: a topic that was made while brokers were away has few members,
+        and all of them have lost their disks."""
+        paths = [
+            f"{TOPICS}/{topic_id.hex()}/0"
+            for topic_id, topic in self.committed.topics()
+            if topic["name"] == OFFSETS_TOPIC
+        ]
+        known = [(path, json.loads(self.committed.at(path) or b"{}")) for path in paths]
+        return any(each["leader"] == NOBODY and self.lost.have_all_lost(path, each) for path, each in known)
 
     def _is_awake(self) -> bool:
         return not any(node.is_paused or node.is_stopping for node in self.nodes.values())
@@ -352,7 +370,7 @@ class World:
     def _count(self, node: ClusterNode) -> None:
         if node.broker is not None:
             self.clock.counts["cuts"] += node.broker.replicas.cuts.count
-            self.clock.counts["ISR changes"] += node.broker.replicas.change_count
+            self.clock.counts["ISR changes"] += node.broker.replicas.in_sync.change_count
             self.clock.counts["elections"] += node.broker.control.election_count
             self.clock.counts["replicas moved"] += node.broker.control.move_count
 

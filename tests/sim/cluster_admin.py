@@ -97,9 +97,12 @@ class Admin:
         value, moved = self._random.randint(plan.min_insync, plan.replica_count), self._world.mover
         value = min(value, moved.least_sizes[plan.name])
         moved.highest_minima[plan.name] = max(value, moved.highest_minima[plan.name])
+        self.set(plan.name, "min.insync.replicas", str(value))
+
+    def set(self, topic: str, name: str, value: str) -> None:
         part = parts(INCREMENTAL_ALTER_CONFIGS, ALTER_VERSION)
-        config = part.AlterableConfig(name="min.insync.replicas", config_operation=SET, value=str(value))
-        resource = part.AlterConfigsResource(resource_type=TOPIC, resource_name=plan.name, configs=(config,))
+        config = part.AlterableConfig(name=name, config_operation=SET, value=value)
+        resource = part.AlterConfigsResource(resource_type=TOPIC, resource_name=topic, configs=(config,))
         self._ask(INCREMENTAL_ALTER_CONFIGS, ALTER_VERSION, "set", resources=(resource,), validate_only=False)
 
 

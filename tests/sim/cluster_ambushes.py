@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.cluster_checkers import is_partition
 from tests.sim.cluster_node import ClusterNode
 from tests.sim.cluster_tree import Commit
-from tidelog.cluster.image import NOBODY
+from tidelog.cluster.facts import NOBODY
 from tidelog.cluster.store import Multi, StoreRequest, Write
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.sim.cluster_clients import Producer, Spot, split_batches, values_of
 from tests.sim.cluster_clock import Violation
 from tests.sim.cluster_tree import Commit, Committed
-from tidelog.cluster.image import BROKER_EPOCHS, CONTROLLER, CONTROLLER_EPOCH, NAMES, NOBODY, TOPICS
+from tidelog.cluster.facts import NOBODY
+from tidelog.cluster.paths import BROKER_EPOCHS, CONTROLLER, CONTROLLER_EPOCH, NAMES, TOPICS
 from tidelog.log.log import Log
 from tidelog.protocol.batch import read_header
 from tidelog.protocol.errors import ErrorCode
@@ -138,6 +139,13 @@ class ControllerEpochMonotonic:
     def __init__(self) -> None:
         self._epoch = 0
         self.controller_count = 0
+
+    def on_restored(self, data: bytes | None) -> None:
+        """The store was restored from a backup: no epoch may be used a second time."""
+        epoch = json.loads(data or b"{}").get("epoch", 0)
+        if epoch <= self._epoch:
+            raise Violation(f"controllers have had the epoch {self._epoch}, and begin again at {epoch}")
+        self._epoch = epoch
 
     def on_commit(self, commit: Commit) -> None:
         data = commit.written.get(CONTROLLER_EPOCH)
@@ -357,6 +365,11 @@ class WhoIsLost:
             if node_id in fields["replicas"] and not _is_back(fields, node_id, loss.epoch):
                 self._lost.setdefault(path, {})[node_id] = loss
         self.lost_at_birth[path] = list(self._lost.get(path, {}).values())
+
+    def have_all_lost(self, path: str, fields: dict[str, Any]) -> bool:
+        """Whether every member of a partition may have lost anything: that is for an operator to decide."""
+        lost = self._lost.get(path, {})
+        return all(n in lost and lost[n].is_of_disk for n in (*fields["isr"], *fields["eligible"]))
 
     def on_loss(self, node_id: int, is_of_disk: bool, only: str | None = None) -> None:
         """A broker has lost something: of one partition, or of all."""

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tests.log.making import NOW_MS
 from tests.wire.harness import LIST_OFFSETS, decode_answer, parts, request_frame
 from tidelog.client.produce import decode_produce_response, encode_produce_request
-from tidelog.cluster.image import NOBODY, TOPICS
-from tidelog.handlers.offsets import LATEST
+from tidelog.cluster.facts import NOBODY
+from tidelog.cluster.paths import TOPICS
+from tidelog.handlers.list_offsets import LATEST
 from tidelog.protocol.batch import LENGTH_OVERHEAD, read_header
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch import FetchPartition, FetchRequest

@@ -27,9 +27,10 @@ from tests.sim.cluster_clients import split_batches
 from tests.sim.cluster_node import ClusterNode
 from tests.sim.disk import SimulatedDirectory
 from tidelog.base.limits import BATCH_HEADER_SIZE
-from tidelog.cluster.image import BROKER_EPOCHS, TOPICS
-from tidelog.log.checkpoint import HIGH_WATERMARKS, read_offsets
+from tidelog.cluster.paths import BROKER_EPOCHS, TOPICS
+from tidelog.log.checkpoint import read_offsets
 from tidelog.log.directory import RUNNING
+from tidelog.log.format.names import HIGH_WATERMARKS
 from tidelog.log.trust import read_note
 from tidelog.protocol.batch import read_header
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tests.sim.cluster_damage import STOP_MS_MAX
 from tests.sim.cluster_network import CLIENTS
 from tests.sim.cluster_node import ClusterNode
-from tidelog.cluster.image import BROKERS
+from tidelog.cluster.paths import BROKERS
 
 if TYPE_CHECKING:
     from tests.sim.cluster import World

@@ -59,7 +59,7 @@ class Mover:
             is_cancelled = random.random() < CANCEL_SHARE
             chosen = moving if moving and (is_cancelled or random.random() < AGAIN_SHARE) else sorted(places)
             name, index = random.choice(chosen)
-            self._ask(random.choice(nodes).node_id, name, index, None if is_cancelled else self._target(name))
+            self.ask(random.choice(nodes).node_id, name, index, None if is_cancelled else self._target(name))
         self._plan()
 
     def _bounds(self, name: str) -> tuple[int, int] | None:
@@ -80,7 +80,7 @@ class Mover:
             self.least_sizes[name] = min(self.least_sizes[name], size)
         return tuple(self._random.sample(sorted(self._world.nodes), size))
 
-    def _ask(self, node_id: int, name: str, index: int, target: tuple[int, ...] | None) -> None:
+    def ask(self, node_id: int, name: str, index: int, target: tuple[int, ...] | None) -> None:
         world, what = self._world, "move" if target is not None else "cancel"
         part = parts(ALTER_REASSIGNMENTS, VERSION)
         wanted = part.ReassignablePartition(partition_index=index, replicas=target)

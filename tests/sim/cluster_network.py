@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.sim.cluster_node import ClusterNode
+from tidelog.broker.clients import Client
 from tidelog.broker.peers import PeerClose, PeerSend
 from tidelog.protocol.connection import Connection
 
@@ -47,7 +48,7 @@ class Link:
         self._server = server
         self._server_life = server.life
         self.lane = lane
-        self.connection = Connection(FRAME_SIZE_MAX)
+        self.client = Client(Connection(FRAME_SIZE_MAX))
         self.is_open = True  # for who opened it
         self.is_served = True
         self.is_dead = False  # the other end is gone, which nobody has told
@@ -69,7 +70,7 @@ class Link:
         def arrive() -> None:
             if self.is_served:
                 clock.note_frame(frame)
-                self._server.serve(self, self.connection, frame)
+                self._server.serve(self, self.client, frame)
 
         clock.at(self._there_ms, lambda: self._server.receive(server_life, arrive))
 
@@ -112,7 +113,7 @@ class Link:
         def end() -> None:
             if self.is_served:
                 self.is_served = False
-                self._server.drop(self.connection)
+                self._server.drop(self.client)
 
         self._server.receive(self._server_life, end)
 
@@ -124,7 +125,7 @@ class Call:
         self._network = network
         self._server = server
         self._on_end = on_end
-        self._connection = Connection(FRAME_SIZE_MAX)
+        self._client = Client(Connection(FRAME_SIZE_MAX))
         self._is_over = False
 
     def send(self, frame: bytes, timeout_ms: int) -> None:
@@ -136,14 +137,14 @@ class Call:
 
         def arrive() -> None:
             clock.note_frame(frame)
-            server.serve(self, self._connection, frame)
+            server.serve(self, self._client, frame)
 
         clock.at(network.arrival_ms(CLIENTS, server.node_id), lambda: server.receive(life, arrive))
 
     def on_answer(self, frame: bytes) -> None:
         network = self._network
         server_id = self._server.node_id
-        self._server.drop(self._connection)
+        self._server.drop(self._client)
         if not network.clock.chance(network.faults.cut):
             network.clock.at(network.arrival_ms(server_id, CLIENTS), lambda: self._end(frame))
 

@@ -14,24 +14,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from tests.jobs import outcome_of, run_job
 from tests.log.making import NOW_MS
 from tests.sim.disk import Killed, SimulatedDisk
 from tests.sim.store import SimulatedConnection
 from tests.wire.harness import joined
 from tidelog.base.config import BrokerSettings
-from tidelog.broker.broker import Broker, Effect, Removal
-from tidelog.broker.partitions import Checkpoint
+from tidelog.broker.broker import Broker, StoreFailed
+from tidelog.broker.clients import Client
+from tidelog.broker.data_plane.checkpoints import Checkpoint
+from tidelog.broker.data_plane.disks import NextNotes, NoteRemoval, NoteSync
+from tidelog.broker.data_plane.flushing import Flush
+from tidelog.broker.outbox import Effect, Removal
 from tidelog.broker.peers import PeerClose, PeerSend
-from tidelog.broker.registration import StoreFailed
 from tidelog.cluster.store import StoreRequest, Watch
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import LogDirectory
-from tidelog.log.log import FlushJob
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import MalformedRequest
-from tidelog.replication.partition import Partition
 
 if TYPE_CHECKING:
     from tests.sim.cluster import World
@@ -69,7 +72,7 @@ class ClusterNode:
         self.failed_folders: list[str] = []  # log directories that have failed in the last life, and said so
         self.on_request: Callable[[StoreRequest], None] = lambda request: None  # is told what is asked
         self._inbox: deque[tuple[int, Callable[[], None]]] = deque()
-        self._ends: dict[Connection, Answered] = {}
+        self._ends: dict[Connection, tuple[Client, Answered]] = {}
         self._checkpoints: dict[LogDirectory, Checkpoint | None] = {}
         self._tick_ms = 0
 
@@ -118,7 +121,7 @@ class ClusterNode:
     def _has_failed(self, name: str) -> bool:
         """Whether this process has seen that a log directory of its has lost something."""
         assert self.broker is not None
-        homes = self.broker.partitions.directories
+        homes = self.broker.disks.directories
         return any(home.is_lost and home.path.endswith(f"/{name}") for home in homes)
 
     def lose_power(self) -> None:
@@ -204,9 +207,7 @@ class ClusterNode:
             self.world.clock.count("killed while it writes")
             self.world.on_ended(self)
         except (StoreFailed, OSError) as problem:
-            if isinstance(problem, OSError) and (
-                self.broker is None or self.broker.registration.has_registered
-            ):
+            if isinstance(problem, OSError) and (self.broker is None or self.broker.standing.has_registered):
                 raise
             self.world.clock.count("start refused")
             self.world.clock.note(f"{self.node_id} ends: {problem}")
@@ -215,7 +216,7 @@ class ClusterNode:
     def set_time(self) -> None:
         if self.broker is not None:
             now_ms = self.world.clock.now_ms
-            self.broker.set_time(NOW_MS + now_ms + self.clock_offset_ms, now_ms - self.started_ms)
+            self.broker.clock.set(NOW_MS + now_ms + self.clock_offset_ms, now_ms - self.started_ms)
 
     def poll_store(self) -> None:
         """Take what has come from the store by now."""
@@ -240,37 +241,38 @@ class ClusterNode:
 
     # The shell's part.
 
-    def serve(self, end: Answered, connection: Connection, frame: bytes) -> None:
+    def serve(self, end: Answered, client: Client, frame: bytes) -> None:
         """A request comes on a connection."""
         assert self.broker is not None
-        self._ends[connection] = end
+        self._ends[client.connection] = client, end
         try:
-            dispatch(self.broker, connection, memoryview(bytearray(frame)))
+            dispatch(self.broker, client, memoryview(bytearray(frame)))
         except MalformedRequest as problem:
             self.world.clock.note(f"{self.node_id} closes a connection: {problem}")
-            self.drop(connection)
+            self.drop(client)
             end.on_refused()
             return
-        self._send_answers(connection)
+        self._send_answers(client.connection)
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, client: Client) -> None:
+        connection = client.connection
         self._ends.pop(connection, None)
         if self.broker is not None:
             self.broker.waiting.drop(connection)
-            self.broker.telemetry.drop(connection)
+            self.broker.telemetry.drop(client)
             connection.drop_answers()
 
     def _send_answers(self, connection: Connection) -> None:
-        end = self._ends.get(connection)
-        if end is None:
+        if connection not in self._ends:
             connection.drop_answers()
             return
+        client, end = self._ends[connection]
         output, connection.output = connection.output, []
         for answer in output:
             try:
                 frame = joined(answer)
             except OSError:  # the file cannot be read: the answer breaks off
-                self.drop(connection)
+                self.drop(client)
                 end.on_refused()
                 return
             end.on_answer(frame)
@@ -284,12 +286,14 @@ class ClusterNode:
         for parked in answered:
             assert parked.connection is not None
             self._send_answers(parked.connection)
-        effects, broker.effects = broker.effects, []
+        # In the simulation's order: flushes last, so that a seed stays the story that it was.
+        effects = broker.outbox.take_effects()
         for effect in effects:
-            self._run(effect)
-        flushes, broker.flushes = broker.flushes, []
-        for partition, job in flushes:
-            self._flush(partition, job)
+            if not isinstance(effect, Flush):
+                self._run(effect)
+        for effect in effects:
+            if isinstance(effect, Flush):
+                self._flush(effect)
         self.world.note_events(self, broker)
         if broker.has_failed:
             self.world.clock.count("directory failures that end a broker")
@@ -321,7 +325,11 @@ class ClusterNode:
         elif isinstance(effect, Removal):
             self.plan_at(self.started_ms + effect.due_ms, lambda: _remove(effect))
         else:
-            raise AssertionError("nobody asked for a move between directories")
+            is_note = isinstance(effect, NoteRemoval | NextNotes | NoteSync)
+            assert is_note, "nobody asked for a move between directories"
+            self.plan(
+                self.world.clock.random.randint(0, self.world.plan.flush_ms_max), partial(run_job, effect)
+            )
 
     def _checkpoint(self, checkpoint: Checkpoint) -> None:
         """One at a time in each directory; of those that come meanwhile the last one is written next."""
@@ -332,33 +340,20 @@ class ClusterNode:
         self._checkpoints[directory] = None
 
         def write() -> None:
-            failure: OSError | None = None
-            try:
-                checkpoint.write()
-            except OSError as problem:
-                failure = problem
+            failure = outcome_of(checkpoint)
             following = self._checkpoints.pop(directory)
-            assert self.broker is not None
-            self.broker.on_checkpointed(checkpoint, failure)
+            checkpoint.on_done(failure)
             if following is not None:
                 self._checkpoint(following)
 
         self.plan(self.world.clock.random.randint(0, self.world.plan.flush_ms_max), write)
 
-    def _flush(self, partition: Partition, job: FlushJob) -> None:
+    def _flush(self, flush: Flush) -> None:
         random = self.world.clock.random
 
         def run() -> None:
-            failure: OSError | None = None
-            try:
-                job.run()
-            except OSError as problem:
-                failure = problem
-            self.plan(random.randint(0, self.world.plan.flush_ms_max), lambda: tell(failure))
-
-        def tell(failure: OSError | None) -> None:
-            assert self.broker is not None
-            self.broker.on_flushed(partition, failure)
+            failure = outcome_of(flush)
+            self.plan(random.randint(0, self.world.plan.flush_ms_max), lambda: flush.on_done(failure))
 
         self.plan(random.randint(0, self.world.plan.flush_ms_max), run)
 

@@ -8,6 +8,7 @@ time. Each story ends with everything healed and read, as a seed does.
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from itertools import count
@@ -17,11 +18,15 @@ from typing import Any
 from tests.sim.cluster import World
 from tests.sim.cluster_clock import Violation
 from tests.sim.cluster_damage import batch_places, cut_to
+from tests.sim.cluster_groups import OFFSETS_TOPIC
 from tests.sim.cluster_node import ClusterNode
 from tests.sim.cluster_plan import Plan, TopicPlan, like, quiet
+from tests.sim.cluster_tree import Backup
 from tests.sim.disk import SimulatedDirectory
-from tidelog.cluster.image import CONTROLLER
-from tidelog.cluster.store import StoreRequest
+from tests.sim.store import Fate
+from tidelog.cluster.paths import BROKERS, CONTROLLER, CONTROLLER_EPOCH, TOPICS
+from tidelog.cluster.store import Multi, StoreRequest, Write
+from tidelog.log.trust import LOSS_MARK
 
 WORK_MS = 3_000
 WAIT_MS = 30_000
@@ -98,9 +103,22 @@ class Story:
         """Who is never one of A, B and C."""
         return self.world.nodes[json.loads(self.world.committed.at(CONTROLLER) or b"")["id"]]
 
+    def has_controller_but(self, former: ClusterNode) -> bool:
+        found = self.world.committed.at(CONTROLLER)
+        return found is not None and json.loads(found)["id"] != former.node_id
+
     @property
     def is_in_sync(self) -> bool:
-        return sorted(self.facts["isr"]) == sorted(self.facts["replicas"])
+        return _is_in_sync(self.facts)
+
+    @property
+    def groups(self) -> dict[str, Any] | None:
+        """The partition that keeps the groups."""
+        for topic_id, topic in self.world.committed.topics():
+            if topic["name"] == OFFSETS_TOPIC:
+                data = self.world.committed.at(f"{TOPICS}/{topic_id.hex()}/0")
+                return json.loads(data) if data is not None else None
+        return None
 
     def run(self, duration_ms: int) -> None:
         self.world.run_until(self.world.clock.now_ms + duration_ms)
@@ -109,7 +127,21 @@ class Story:
         if not self.world.run_until(self.world.clock.now_ms + limit_ms, is_done):
             raise Violation(otherwise)
 
+    def quiet(self) -> None:
+        """Nobody writes for now, and all that was written is committed."""
+        producers = self.world.producers
+        for producer in producers:
+            producer.wants_more = False
+        self.wait(lambda: not any(producer.values for producer in producers), "nothing is acknowledged")
+        self.run(WORK_MS)
+
+    def set(self, name: str, value: str) -> None:
+        """A setting of the topic."""
+        self.world.admin.set(self.spot.topic, name, value)
+
     def end(self) -> None:
+        for producer in self.world.producers:
+            producer.wants_more = True
         self.world.heal()
         self.world.read_all()
 
@@ -177,10 +209,20 @@ class Story:
         """A broker that starts has opened its logs, and has not registered."""
 
         def is_open() -> bool:
-            return node.broker is not None and node.broker.registration.are_logs_open
+            return node.broker is not None and node.broker.standing.are_logs_open
 
         self.wait(is_open, "logs are not opened")
-        assert node.broker is not None and not node.broker.registration.has_registered
+        assert node.broker is not None and not node.broker.standing.has_registered
+
+    def stop_store(self, backup: Backup) -> None:
+        """All brokers are killed, and the store is as it once was."""
+        self.kill(*(node for node in self.world.nodes.values() if node.is_running))
+        self.run(SESSION_MS + 1_000)
+        self.world.committed.restore(backup)
+
+    def declare_restored(self) -> None:
+        self.world.committed.declare_restored()
+        self.world.epochs.on_restored(self.world.committed.at(CONTROLLER_EPOCH))
 
     def start_first(self, node: ClusterNode, other: ClusterNode) -> None:
         """One is back long before the other, which has kept everything."""
@@ -193,7 +235,7 @@ class Story:
         self,
         is_it: Callable[[ClusterNode, dict[str, Any]], bool],
         then: Callable[[], None],
-        is_answered: bool = True,
+        fate: Fate | None = None,
     ) -> None:
         """When somebody asks the store for such a change of the partition, let it arrive late."""
         is_over = False
@@ -203,13 +245,17 @@ class Story:
             for _, new in self.world.ambushes.asked(request):
                 if not is_over and is_it(node, new) and node.connection is not None:
                     is_over = True
-                    node.connection.hold(self.world.clock.now_ms + 2_000, is_answered)
+                    node.connection.hold(self.world.clock.now_ms + 2_000, fate)
                     self.world.clock.note(f"what {node.node_id} asks for will come late")
                     self.world.clock.after(0, then)
 
         for node in self.world.nodes.values():
             node.on_request = lambda request, node=node: on_request(node, request)  # type: ignore[misc]
         self.wait(lambda: is_over, "nobody asks for that")
+
+
+def _is_in_sync(facts: dict[str, Any]) -> bool:
+    return sorted(facts["isr"]) == sorted(facts["replicas"])
 
 
 def disk_replaced_and_the_other_loses_power() -> None:
@@ -262,6 +308,80 @@ def disk_replaced_though_flushed() -> None:
     story.kill(story.a, story.b)
     story.world.damage.replace_disk(story.a)
     story.start_first(story.a, story.b)
+
+
+def flush_asked_of_a_quiet_topic() -> None:
+    """Nothing is flushed yet when the setting comes: a power cut must not be excused by it."""
+    story = Story(checkpoint_ms=NEVER_MS, flush_ms=1_000)
+    story.quiet()
+    story.set("flush.messages", "1")
+    story.wait(lambda: story.facts.get("flush", 0) == 2, "what is committed is never flushed")
+    story.kill(story.b)
+    story.lose_unsynced(story.a)
+    story.start_first(story.a, story.b)
+
+
+def older_copy_in_a_full_directory() -> None:
+    """One of two directories is rolled back, and full at the next start: what it lost is not forgotten."""
+    story = Story(directories=2, checkpoint_ms=NEVER_MS)
+    b = story.b
+    story.kill(b)
+    copy = b.disk.copy()
+    b.start()
+    story.wait(lambda: story.is_in_sync, "not in sync again")
+    story.run(WORK_MS)
+    story.kill(b)
+    home = story.folder(b).path.split("/")[-2]
+    rolled_back = b.disk.copy()
+    rolled_back.names[home] = copy.names[home]
+    rolled_back.durable = dict(rolled_back.names)
+    story.world.lost.on_loss(b.node_id, is_of_disk=True)
+    b.disk.remount(rolled_back)
+    story.kill(story.a)
+    b.disk.refuse(lambda path: f"/{home}/" in path, errno.ENOSPC)
+    b.start()
+    story.run(5_000)
+    story.kill(b)
+    b.disk.repair()
+    story.run(SESSION_MS + 1_000)
+    story.start_first(b, story.a)
+
+
+def opening_fails_after_the_cut() -> None:
+    """For want of descriptors: what was cut is not forgotten."""
+    story = Story(checkpoint_ms=NEVER_MS)
+    b = story.b
+    story.kill(story.a, b)
+    story.flip_bit(b)
+    b.disk.refuse(lambda path: path.endswith(".snapshot"), errno.EMFILE)
+    b.start()
+    story.run(5_000)
+    story.kill(b)
+    b.disk.repair()
+    story.run(SESSION_MS + 1_000)
+    story.start_first(b, story.a)
+
+
+def mark_of_a_lost_log_cannot_be_written() -> None:
+    """Its directory was replaced, and the other one fails: the next start finds both, and no folder."""
+    story = Story(directories=2)
+    b = story.b
+    story.kill(story.a, b)
+    home = story.folder(b).path.split("/")[-2]
+    story.world.lost.on_loss(b.node_id, is_of_disk=True)
+    root = b.disk.root
+    root.remove(home)
+    root.folder(home)
+    root.sync()
+    story.run(SESSION_MS + 1_000)
+    b.disk.refuse(lambda path: path.endswith(LOSS_MARK), errno.EIO)
+    b.start()
+    story.run(5_000)
+    if b.is_running:
+        story.kill(b)
+    b.disk.repair()
+    story.run(SESSION_MS + 1_000)
+    story.start_first(b, story.a)
 
 
 def end_below_checkpoint() -> None:
@@ -439,7 +559,7 @@ def nobody_tells_the_leader_who_has_joined() -> None:
     b.start()
     story.world.store.faults.watch_delay_ms_max = 300
     story.hold(
-        lambda node, new: node is a and b.node_id in new["isr"], lambda: story.part(a, b), is_answered=False
+        lambda node, new: node is a and b.node_id in new["isr"], lambda: story.part(a, b), Fate.LOST_AFTER
     )
     story.wait(lambda: b.node_id in story.facts["isr"], "it does not join")
     assert a.connection is not None
@@ -465,6 +585,145 @@ def election_under_way_while_the_elected_loses_power() -> None:
     story.end()
 
 
+def isr_change_lost_while_the_leader_writes_on() -> None:
+    """The leader asks for an ISR without B. The store never hears of it: B is elected."""
+    story = Story(minimum=1)
+    a, b = story.a, story.b
+    story.part(a, b)
+    story.hold(lambda node, new: node is a and new["isr"] == [a.node_id], lambda: None, Fate.LOST_BEFORE)
+    story.run(1_000)
+    story.kill(a)
+    story.run(SESSION_MS + 4_000)
+    story.end()
+
+
+def follower_restarts_and_the_leader_is_gone() -> None:
+    """The follower has all, and its checkpoint does not say how much of it is committed."""
+    story = Story(checkpoint_ms=NEVER_MS)
+    a, b = story.a, story.b
+    story.part(a, b)
+    story.kill(b)
+    b.start()
+    story.wait(lambda: b.broker is not None and b.broker.is_serving, "a broker does not come back")
+    story.run(100)
+    story.kill(a)
+    story.run(SESSION_MS + 4_000)
+    story.end()
+
+
+def out_of_the_isr_and_first_back() -> None:
+    story = Story(minimum=1)
+    a, b = story.a, story.b
+    story.kill(b)
+    story.wait(lambda: story.facts["isr"] == [a.node_id], "who is gone stays in the ISR")
+    story.run(WORK_MS)
+    story.kill(a)
+    story.start_first(b, a)
+
+
+def replicas_move() -> None:
+    story = Story()
+    others = [n for n in story.world.nodes.values() if n not in (story.a, story.b)]
+    target = (story.b.node_id, others[0].node_id)
+    story.world.mover.ask(story.a.node_id, story.spot.topic, story.spot.partition, target)
+    story.wait(lambda: story.facts["replicas"] == [*target] and story.is_in_sync, "replicas do not move")
+    story.end()
+
+
+def stop_announced_late() -> None:
+    """What a process said of its end comes when the next one has registered, which it must not hide."""
+    story = Story()
+    b = story.b
+
+    def on_request(request: StoreRequest) -> None:
+        operations = request.action.operations if isinstance(request.action, Multi) else ()
+        if any(isinstance(each, Write) and each.path.startswith(BROKERS) for each in operations):
+            assert b.connection is not None
+            b.connection.hold(story.world.clock.now_ms + 2_000, Fate.LOST_AFTER)
+
+    b.on_request = on_request
+    b.stop()
+    story.kill(b)
+    b.start()
+    story.run(8_000)
+    story.end()
+
+
+def former_controller_is_back() -> None:
+    """It had no session while another one became controller, which is silent when a leader is lost."""
+    story = Story()
+    former, clock = story.controller, story.world.clock
+    assert former.connection is not None
+    former.connection.disconnect(clock.now_ms, clock.now_ms + SESSION_MS + 1_000)
+    story.wait(lambda: story.has_controller_but(former), "nobody becomes controller")
+    story.run(2 * SESSION_MS)
+    story.pause(story.controller, duration_ms=SESSION_MS + 4_000)
+    story.kill(*(node for node in (story.a, story.b) if node is not story.controller))
+    story.run(SESSION_MS + 6_000)
+    story.end()
+
+
+def coordinator_is_gone_before_its_commits_are_replicated() -> None:
+    story = Story()
+    world = story.world
+    story.wait(lambda: story.groups is not None and _is_in_sync(story.groups), "groups are not in sync")
+    story.run(WORK_MS)
+    assert story.groups is not None
+    leader, *others = (world.nodes[node_id] for node_id in story.groups["isr"])
+    assert leader.node_id == story.groups["leader"]
+    story.part(leader, *others)
+    story.run(1_500)
+    story.kill(leader)
+    story.run(SESSION_MS + 4_000)
+    story.end()
+
+
+def store_restored() -> None:
+    """Since the backup B fell out of the ISR, and A went on alone."""
+    story = Story(minimum=1)
+    a, b = story.a, story.b
+    backup = story.world.committed.back_up()
+    story.kill(b)
+    story.wait(lambda: story.facts["isr"] == [a.node_id], "who is gone stays in the ISR")
+    story.run(WORK_MS)
+    story.stop_store(backup)
+    a.start()
+    story.wait(lambda: not a.is_running, "a broker goes on with an older store")
+    story.declare_restored()
+    story.run(2_000)  # A is started again, by who looks after it
+    story.end()
+
+
+def store_restored_and_the_first_back_has_less() -> None:
+    story = Story(minimum=1)
+    a, b = story.a, story.b
+    backup = story.world.committed.back_up()
+    story.kill(b)
+    story.wait(lambda: story.facts["isr"] == [a.node_id], "who is gone stays in the ISR")
+    story.run(WORK_MS)
+    story.stop_store(backup)
+    story.declare_restored()
+    story.start_first(b, a)
+
+
+def store_restored_since_replicas_moved() -> None:
+    """Whose logs are no longer where the store has them: what is elsewhere is kept, for an operator."""
+    story = Story(minimum=1)
+    a, b = story.a, story.b
+    backup = story.world.committed.back_up()
+    new = next(n for n in story.world.nodes.values() if n not in (a, b) and n is not story.controller)
+    story.world.mover.ask(a.node_id, story.spot.topic, story.spot.partition, (new.node_id,))
+    story.wait(lambda: story.facts["replicas"] == [new.node_id], "replicas do not move")
+    story.run(WORK_MS)
+    story.stop_store(backup)
+    story.declare_restored()
+    new.start()
+    story.run(5_000)
+    kept = [name for home in new.folders for name in new.disk.root.folder(home).names()]
+    if not any(name.startswith(f"{story.spot.topic}-") and name.endswith("-stray") for name in kept):
+        raise Violation(f"the log that the store has forgotten is gone: {kept}")
+
+
 STORIES = {
     story.__name__.replace("_", "-"): story
     for story in (
@@ -478,6 +737,10 @@ STORIES = {
         killed_before_it_registered,
         power_cut,
         older_copy,
+        older_copy_in_a_full_directory,
+        opening_fails_after_the_cut,
+        mark_of_a_lost_log_cannot_be_written,
+        flush_asked_of_a_quiet_topic,
         disk_failed,
         first_back_is_short,
         all_rebooted,
@@ -488,5 +751,15 @@ STORIES = {
         growth_under_way_while_the_leader_restarts,
         nobody_tells_the_leader_who_has_joined,
         election_under_way_while_the_elected_loses_power,
+        isr_change_lost_while_the_leader_writes_on,
+        follower_restarts_and_the_leader_is_gone,
+        out_of_the_isr_and_first_back,
+        replicas_move,
+        stop_announced_late,
+        former_controller_is_back,
+        coordinator_is_gone_before_its_commits_are_replicated,
+        store_restored,
+        store_restored_and_the_first_back_has_less,
+        store_restored_since_replicas_moved,
     )
 }

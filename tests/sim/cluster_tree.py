@@ -7,11 +7,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
-from tidelog.cluster.image import CONTROLLER, TOPICS
-from tidelog.cluster.store import Done, Operation, Refused
+from tidelog.cluster.image import Image
+from tidelog.cluster.paths import CONTROLLER, TOPICS
+from tidelog.cluster.restored import decide_restored
+from tidelog.cluster.store import Done, Operation, ReadTree, Refused
 from tidelog.cluster.tree import Session, SharedTree
+
+
+class Backup(NamedTuple):
+    """The store as it was once, without what was ephemeral."""
+
+    held: dict[str, Any]
+    last_numbers: dict[str, int]
 
 
 class Commit:
@@ -41,6 +50,32 @@ class Committed(SharedTree):
 
     def at(self, path: str) -> bytes | None:
         return self._data.get(path)
+
+    @property
+    def has_sessions(self) -> bool:
+        return bool(self._sessions)
+
+    def back_up(self) -> Backup:
+        held = {path: each for path, each in self._held.items() if each.owner is None}
+        return Backup(held, dict(self._last_numbers))
+
+    def restore(self, backup: Backup) -> None:
+        """While nobody is connected. Nobody is told: it is no commit."""
+        assert not self._sessions
+        self._held, self._last_numbers = dict(backup.held), dict(backup.last_numbers)
+        self._data = {path: held.node.data for path, held in self._held.items()}
+        self._forgotten_count, self._history = self.newest + 1, []
+
+    def declare_restored(self) -> None:
+        """An operator says that the store was restored."""
+        image = Image()
+        image.take((), self.read(ReadTree("/"), self.newest).nodes)
+        observers, self.observers = self.observers, []
+        for operations in decide_restored(image):
+            outcome = self.change(None, operations)
+            assert outcome == Done(), outcome
+        self.observers = observers
+        self.forget_history()
 
     def partitions(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for path, data in list(self._data.items()):

@@ -26,7 +26,8 @@ SPACE = (1 << 40, 1 << 39)
 
 
 class Killed(BaseException):
-    """The process was killed in the middle of a write: Linux ends that between two pages."""
+    """The process was killed: before a step that changes the disk, or in the middle of a write, which Linux
+    ends between two pages."""
 
 
 class _Content:
@@ -171,11 +172,14 @@ class SimulatedDisk:
     now_ms: int = 0
     mount_count: int = 0  # how often it was mounted
     kills_writing: bool = False  # the next write to a log that crosses a page
+    kills_after: int | None = None  # so many steps that change the disk, or make it durable
     on_fault: Callable[[], None] = lambda: None  # is told whenever something fails
     _epoch: int = 0
     _write_fault: _Fault | None = None
     _sync_fault: _Fault | None = None
     _read_fault: _Fault | None = None
+    _refused: Callable[[str], bool] = lambda path: False  # files that cannot be replaced now
+    _refusal: int = 0
 
     def __post_init__(self) -> None:
         self.root = SimulatedDirectory(self, _Folder(), "sim")
@@ -185,6 +189,13 @@ class SimulatedDisk:
         self.repair()
         self._epoch += 1
         self.root = SimulatedDirectory(self, self.root.node.after_crash(random), "sim")
+        return self.root
+
+    def kill(self) -> SimulatedDirectory:
+        """The process ends, the machine runs on: all that was written is there, durable or not."""
+        self.repair()
+        self._epoch += 1
+        self.root = SimulatedDirectory(self, self.root.node, "sim")
         return self.root
 
     def remount(self, folder: _Folder | None = None) -> None:
@@ -199,10 +210,20 @@ class SimulatedDisk:
     def repair(self) -> None:
         """Nothing fails any more."""
         self._write_fault = self._sync_fault = self._read_fault = None
+        self._refused = lambda path: False
+        self.kills_after = None
 
     def fail_write(self, after: int = 0, code: int = errno.EIO, partial: float = 0.0) -> None:
         """The write after the next `after` fails, with that part of its bytes written."""
         self._write_fault = _Fault(after, code, partial)
+
+    def refuse(self, is_refused: Callable[[str], bool], code: int) -> None:
+        """Files of these paths cannot be replaced until the disk is repaired."""
+        self._refused, self._refusal = is_refused, code
+
+    def before_replace(self, path: str) -> None:
+        if self._refused(path):
+            raise OSError(self._refusal, os.strerror(self._refusal))
 
     def fail_sync(self, after: int = 0) -> None:
         self._sync_fault = _Fault(after, errno.EIO)
@@ -221,7 +242,15 @@ class SimulatedDisk:
     def epoch(self) -> int:
         return self._epoch
 
+    def step(self) -> None:
+        """Something changes next: a moment at which the process may be killed."""
+        if self.kills_after is not None:
+            if self.kills_after == 0:
+                raise Killed
+            self.kills_after -= 1
+
     def before_write(self, content: _Content, data: Buffer) -> None:
+        self.step()
         self.write_count += 1
         fault = self._write_fault
         if fault is not None and _is_due(fault):
@@ -230,6 +259,7 @@ class SimulatedDisk:
             raise OSError(fault.code, os.strerror(fault.code))
 
     def before_sync(self, name: str, content: _Content | None) -> None:
+        self.step()
         self.sync_count += 1
         self.synced_names.append(name)
         if self._sync_fault is not None and _is_due(self._sync_fault):
@@ -293,6 +323,7 @@ class SimulatedFile:
 
     def truncate(self, size: int) -> None:
         self._check()
+        self._disk.step()
         self._content.truncate(size)
         self.size = size
         self.generation += 1
@@ -344,6 +375,7 @@ class SimulatedDirectory:
     def open(self, name: str) -> SimulatedFile:
         content = self._names().get(name)
         if content is None:
+            self.disk.step()
             content = _Content()
             self.node.create(name, content)
         assert isinstance(content, _Content), f"{name} is a folder"
@@ -361,6 +393,7 @@ class SimulatedDirectory:
     def folder(self, name: str) -> SimulatedDirectory:
         node = self._names().get(name)
         if node is None:
+            self.disk.step()
             node = _Folder()
             self.node.create(name, node)
         assert isinstance(node, _Folder), f"{name} is a file"
@@ -369,10 +402,12 @@ class SimulatedDirectory:
     def rename(self, old: str, new: str) -> None:
         if old not in self._names():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), old)
+        self.disk.step()
         self.node.rename(old, new)
 
     def remove(self, name: str) -> None:
         self._names()
+        self.disk.step()
         self.node.remove(name)
 
     def read_whole(self, name: str) -> bytes | None:
@@ -381,6 +416,7 @@ class SimulatedDirectory:
 
     def replace_whole(self, name: str, content: bytes, durable: bool = True) -> None:
         self._names()
+        self.disk.before_replace(f"{self.path}/{name}")
         made = _Content()
         self.disk.before_write(made, content)
         made.data += content
@@ -388,19 +424,25 @@ class SimulatedDirectory:
         if durable:
             self.disk.before_sync(name, made)
             made.sync()
+        self.disk.step()
         self.node.rename(name + ".tmp", name)
         if durable:
             self.sync()
 
-    def copy(self, name: str, size: int, target: Directory) -> None:
+    def copy(self, name: str, size: int, target: Directory, start: int = 0) -> None:
         content = self._names().get(name)
         if not isinstance(content, _Content):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         assert isinstance(target, SimulatedDirectory)
-        made = _Content()
-        target.node.create(name, made)
-        self.disk.before_write(made, content.data[:size])
-        made.data += content.data[:size]
+        self.disk.step()
+        made = target.node.names.get(name)
+        if made is None and not start:
+            made = _Content()
+            target.node.create(name, made)
+        assert isinstance(made, _Content) and start <= len(made.data), f"{name} does not reach {start}"
+        made.truncate(start)
+        self.disk.before_write(made, content.data[start:size])
+        made.data += content.data[start:size]
         self.disk.before_sync(name, made)
         made.sync()
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 from tests.log.making import NOW_MS
 from tests.sim.node import BrokerOnDisk
 from tidelog.base.decision import Ticket
-from tidelog.broker.shard import Awaited, Shard
+from tidelog.broker.data_plane.shard import Awaited, Shard
 from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Sync, SyncAnswer
@@ -141,13 +141,13 @@ class GroupNode(BrokerOnDisk):
         config = {"cleanup.policy": "compact", "segment.bytes": str(self.random.choice((2_000, 100_000)))}
         if self.is_flushed:
             config["flush.messages"] = "1"
-        self.broker.create_topic(GROUPS_TOPIC, config, [[1]] * partition_count, outcomes.append)
+        self.broker.topics.create(GROUPS_TOPIC, config, [[1]] * partition_count, outcomes.append)
         self.settle()
         assert outcomes == [Done()]
 
     def start(self, folders: tuple[str, ...] = ("logs",)) -> None:
         super().start(folders)
-        self.broker.set_time(self.wall_ms, 0)
+        self.broker.clock.set(self.wall_ms, 0)
 
     def settle(self) -> None:
         if not self.gathers():
@@ -159,7 +159,7 @@ class GroupNode(BrokerOnDisk):
         super().tick(passed_ms)
 
     def grow_topic(self, name: str) -> None:
-        self.broker.grow_topic(self.broker.image.topics[name], [[1]], lambda outcome: None)
+        self.broker.topics.grow(self.broker.image.topics[name], [[1]], lambda outcome: None)
         self.settle()
 
     def topic_id(self, name: str) -> bytes | None:
@@ -176,13 +176,13 @@ class GroupNode(BrokerOnDisk):
 
     # The coordinators.
 
-    def shards(self) -> list[Shard]:
+    def shards(self) -> list[Shard[GroupCoordinator]]:
         """Those that serve."""
         return [shard for shard in self.broker.coordinators.all() if isinstance(shard, Shard)]
 
     def coordinator(self, group_id: str) -> GroupCoordinator | None:
         shard = self.broker.coordinators.find(group_id)
-        return shard.coordinator if isinstance(shard, Shard) else None
+        return shard.machine if isinstance(shard, Shard) else None
 
     def work(self) -> bool:
         """One piece of what the coordinators do besides; whether there was one."""

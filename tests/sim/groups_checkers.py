@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from tests.sim.groups import Call, Fetch, GroupNode
 from tests.sim.groups_members import ModernMember, SimulatedMember, Spot
-from tidelog.broker.shard import Shard
+from tidelog.broker.data_plane.shard import Shard
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
 from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
@@ -152,7 +152,7 @@ class CommittedOffsetNeverGoesBack:
 class ValidMemberEpoch:
     def look(self, world: World) -> None:
         for shard in world.node.shards():
-            for group in shard.coordinator.groups.values():
+            for group in shard.machine.groups.values():
                 if isinstance(group, ConsumerGroup):
                     assert group.target_epoch <= group.epoch, f"{group.group_id}: a target from the future"
                     for known in group.members.values():
@@ -183,11 +183,11 @@ class ReplayEquivalence:
 
     def look(self, world: World) -> None:
         for shard in world.node.shards():
-            living, loaded = hard_state(shard.coordinator), hard_state(replayed(shard))
+            living, loaded = hard_state(shard.machine), hard_state(replayed(shard))
             assert loaded == living, difference(loaded, living)
 
 
-def replayed(shard: Shard) -> GroupCoordinator:
+def replayed(shard: Shard[GroupCoordinator]) -> GroupCoordinator:
     coordinator = GroupCoordinator(Patterns())
     journal = Journal(shard.partition, coordinator)
     while not journal.is_loaded:

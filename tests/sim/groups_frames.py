@@ -24,6 +24,7 @@ from tests.wire.group_requests import (
     sync_values,
 )
 from tests.wire.harness import decode_answer, joined, parts, request_frame, seconds
+from tidelog.broker.clients import Client
 from tidelog.groups.classic_member import Join, JoinAnswer, Sync, SyncAnswer
 from tidelog.groups.coordinator import CommitAsk
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
@@ -36,7 +37,7 @@ _JOIN, _SYNC, _BEAT, _LEAVE, _COMMIT, _FETCH, _CONSUMER = 9, 5, 4, 5, 9, 9, 1  #
 
 class _Sent(NamedTuple):
     call: Call
-    connection: Connection
+    client: Client
     api_key: int
     version: int
 
@@ -49,17 +50,18 @@ class FrameLine:
     def send(self, request: Request) -> Call:
         call = Call(request)
         api_key, version, values = _values(request)
-        sent = _Sent(call, Connection(1 << 24), api_key, version)
+        sent = _Sent(call, Client(Connection(1 << 24)), api_key, version)
         frame = bytearray(request_frame(api_key, version, 1, **values))
         self._open.append(sent)
-        dispatch(self._node.broker, sent.connection, memoryview(frame))
+        dispatch(self._node.broker, sent.client, memoryview(frame))
         self._node.settle()
         self.poll()
         return call
 
     def poll(self) -> None:
         for sent in self._open:
-            output, sent.connection.output = sent.connection.output, []
+            connection = sent.client.connection
+            output, connection.output = connection.output, []
             for frame in output:
                 answer = decode_answer(sent.api_key, sent.version, joined(frame), 1)
                 sent.call.hear(_read(sent.call.request, answer))

@@ -227,7 +227,7 @@ class GroupLife:
         if is_clean:
             self.node.end_flushes()
             self.poll()
-            kept = {shard.partition.index: hard_state(shard.coordinator) for shard in self.node.shards()}
+            kept = {shard.partition.index: hard_state(shard.machine) for shard in self.node.shards()}
             self.node.stop()
             self.poll()  # what was gathered is written, and answered, before it ends
         else:
@@ -238,7 +238,7 @@ class GroupLife:
         if self.random.random() < 0.5:
             self.pass_time(self.random.choice((0, 700)))  # while it loads
         self.node.load()
-        loaded = {shard.partition.index: hard_state(shard.coordinator) for shard in self.node.shards()}
+        loaded = {shard.partition.index: hard_state(shard.machine) for shard in self.node.shards()}
         if is_clean:
             for index, state in kept.items():
                 assert loaded[index] == state, difference(loaded[index], state)

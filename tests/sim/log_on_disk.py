@@ -12,7 +12,9 @@ from tests.log.making import NOW_MS, find_timestamp, make_batch, make_settings, 
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
 from tests.sim.model import Model
 from tidelog.base.config import TopicSettings
-from tidelog.log.log import FlushJob, Log
+from tidelog.log.flush import FlushJob
+from tidelog.log.log import Log
+from tidelog.log.markers import End, append_markers
 from tidelog.log.recovery import Recovery, open_log
 from tidelog.log.retention import expired_count
 from tidelog.protocol.records import Marker, build_control_batch
@@ -126,10 +128,18 @@ class LogOnDisk:
         producer_id = self.random.choice(sorted(self.in_transaction))
         self.in_transaction.discard(producer_id)
         marker = self.random.choice((Marker.ABORT, Marker.COMMIT))
+        epoch, timestamp = self.producer_epoch[producer_id], self._timestamp()
         batch = build_control_batch(
-            marker, producer_id, self.producer_epoch[producer_id], self.crash_count, self._timestamp()
+            marker,
+            producer_id,
+            epoch,
+            self.crash_count,
+            timestamp,
+            base_offset=self.log.end_offset,
+            leader_epoch=self.leader_epoch,
         )
-        self.log.append_marker(batch, self.leader_epoch, self.clock)
+        end = End(producer_id, epoch, marker, self.crash_count)
+        append_markers(self.log, [end], self.leader_epoch, timestamp)
         self.model.add(batch)
 
     def roll(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidelog.log.transactions import AbortedTransaction
+from tidelog.log.format.txnindex import AbortedTransaction
 from tidelog.protocol.batch import BatchHeader, read_header
 from tidelog.protocol.records import Marker, Record, read_marker, read_records
 

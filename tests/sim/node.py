@@ -10,18 +10,21 @@ from dataclasses import replace
 from random import Random
 from types import MappingProxyType
 
+from tests.jobs import outcome_of, run_job
 from tests.log.making import NOW_MS, make_batch
 from tests.memory_store import MemoryStore
 from tests.sim.disk import SimulatedDirectory, SimulatedDisk
 from tidelog.base.config import BrokerSettings
-from tidelog.broker.broker import Broker, Removal
-from tidelog.broker.lookups import ColdRead
-from tidelog.broker.peers import PeerClose, PeerSend
-from tidelog.broker.relocation import CopyRequest
+from tidelog.broker.broker import Broker
+from tidelog.broker.clients import Client
+from tidelog.broker.data_plane.checkpoints import Checkpoint
+from tidelog.broker.data_plane.disks import NoteRemoval
+from tidelog.broker.data_plane.flushing import Flush
+from tidelog.broker.data_plane.relocation import CopyRequest
+from tidelog.broker.outbox import Removal
 from tidelog.client.produce import decode_produce_response, encode_produce_request
-from tidelog.cluster.elections import Elected
-from tidelog.cluster.image import NOBODY
-from tidelog.cluster.store import Done, Outcome, StoreReply, StoreRequest, Watch
+from tidelog.cluster.facts import NOBODY, PartitionChange
+from tidelog.cluster.store import Done, Outcome, StoreReply, StoreRequest
 from tidelog.handlers.table import dispatch
 from tidelog.log.directory import LogDirectory
 from tidelog.protocol.connection import Connection
@@ -50,11 +53,13 @@ class BrokerOnDisk:
         self.directories = [LogDirectory(self._top(name)) for name in folders]
         self.broker = Broker(BrokerSettings(dict(self.properties)), self.directories, self.random.randbytes)
         self.connection = Connection(1 << 24)
-        self.pending: list[tuple[Partition, OSError | None]] = []
+        self.client = Client(self.connection)
+        self.flushes: list[Flush] = []
+        self.pending: list[tuple[Flush, OSError | None]] = []
         self.removals: list[Removal] = []
         self.copies: list[CopyRequest] = []
         self.correlation_id = 0
-        self.broker.set_time(NOW_MS, 0)
+        self.broker.clock.set(NOW_MS, 0)
         self.broker.start("127.0.0.1", 9092)
         self.settle()
         assert self.broker.is_serving
@@ -73,18 +78,18 @@ class BrokerOnDisk:
 
     def create_topic(self, name: str = "t", partition_count: int = 1) -> None:
         outcomes: list[Outcome] = []
-        self.broker.create_topic(name, self.config, [[1]] * partition_count, outcomes.append)
+        self.broker.topics.create(name, self.config, [[1]] * partition_count, outcomes.append)
         self.settle()
         assert outcomes == [Done()]
 
     def delete_topic(self, name: str = "t") -> None:
-        self.broker.delete_topic(self.broker.image.topics[name], lambda outcome: None)
+        self.broker.topics.delete(self.broker.image.topics[name], lambda outcome: None)
         self.settle()
 
     def elect_unclean(self) -> None:
         """An administrator lets partitions be led whose logs may have lost something."""
         asked = [
-            Elected(topic, index, replace(facts, is_unclean=True))
+            PartitionChange(topic, index, replace(facts, is_unclean=True))
             for topic in self.broker.image.topics.values()
             for index, facts in topic.partitions.items()
             if facts.leader == NOBODY
@@ -107,50 +112,38 @@ class BrokerOnDisk:
     def settle(self) -> None:
         """Do what the broker asked for, but for the fsyncs."""
         self.broker.waiting.wake()
-        while self.broker.effects or self.broker.retention.has_work:
+        while self.broker.outbox.effects or self.broker.retention.has_work:
             if self.broker.retention.has_work:
                 self.broker.retention.work()
                 continue
-            effect = self.broker.effects.pop(0)
+            effect = self.broker.outbox.effects.pop(0)
             if isinstance(effect, StoreRequest):
                 self.broker.on_store_event(StoreReply(effect.ticket, self.store.perform(effect.action)))
             elif isinstance(effect, Removal):
                 self.removals.append(effect)
             elif isinstance(effect, CopyRequest):
                 self.copies.append(effect)
+            elif isinstance(effect, Flush):
+                self.flushes.append(effect)
             else:
-                assert not isinstance(effect, Watch | PeerSend | PeerClose | ColdRead), (
-                    "nobody is there to ask"
-                )
-                failed: OSError | None = None
-                try:
-                    effect.write()
-                except OSError as error:
-                    failed = error
-                self.broker.on_checkpointed(effect, failed)
+                assert isinstance(effect, Checkpoint | NoteRemoval), f"nobody is there to ask: {effect}"
+                run_job(effect)
 
     def run_copies(self) -> int:
         """Run the copies that were asked for and let the broker hear of it. How many there were."""
         copies, self.copies = self.copies, []
         for request in copies:
-            failure: OSError | None = None
-            try:
-                request.copy.run()
-            except OSError as raised:
-                failure = raised
-            self.broker.relocation.on_copied(request.move, failure)
+            run_job(request)
         self.settle()
         return len(copies)
 
     def run_flushes(self) -> int:
         """Run the fsyncs that were asked for; the broker does not hear of it yet. How many there were."""
-        flushes, self.broker.flushes = self.broker.flushes, []
-        for partition, job in flushes:
-            try:
-                job.run()
-                self.pending.append((partition, None))
-            except OSError as error:
-                self.pending.append((partition, error))
+        effects = self.broker.outbox.effects
+        asked = [effect for effect in effects if isinstance(effect, Flush)]
+        self.broker.outbox.effects = [effect for effect in effects if not isinstance(effect, Flush)]
+        flushes, self.flushes = [*self.flushes, *asked], []
+        self.pending += [(flush, outcome_of(flush)) for flush in flushes]
         return len(flushes)
 
     def end_flushes(self) -> int:
@@ -163,12 +156,12 @@ class BrokerOnDisk:
         """The same, and nothing yet of what the broker asks for then."""
         self.run_flushes()
         pending, self.pending = self.pending, []
-        for partition, error in pending:
-            self.broker.on_flushed(partition, error)
+        for flush, failure in pending:
+            flush.on_done(failure)
         return len(pending)
 
     def tick(self, passed_ms: int) -> None:
-        self.broker.set_time(self.broker.now_ms + passed_ms, self.broker.uptime_ms + passed_ms)
+        self.broker.clock.set(self.broker.clock.now_ms + passed_ms, self.broker.clock.uptime_ms + passed_ms)
         self.broker.tick()
         self.settle()
 
@@ -183,7 +176,7 @@ class BrokerOnDisk:
             VERSION, self.correlation_id, "c", acks, 5_000, [(topic, [(index, batch or make_batch())])]
         )
         frame = bytearray(b"".join(bytes(piece) for piece in pieces))
-        dispatch(self.broker, self.connection, memoryview(frame)[4:])
+        dispatch(self.broker, self.client, memoryview(frame)[4:])
         self.settle()
         return self.correlation_id
 

@@ -259,12 +259,12 @@ class SimulatedConnection:
         if self._ended_ms != NEVER:
             self._ended_ms = max(self._ended_ms, self._cut_until_ms)
 
-    def hold(self, until_ms: int, is_answered: bool = True) -> None:
+    def hold(self, until_ms: int, fate: Fate | None = None) -> None:
         """What is on its way arrives then, whatever becomes of who sent it while its session stands."""
         self._is_held = True
         for arrival in self._arrivals:
             arrival.at_ms = max(arrival.at_ms, until_ms)
-            arrival.fate = arrival.fate if is_answered else Fate.LOST_AFTER
+            arrival.fate = fate or arrival.fate
 
     def wait_for_the_store(self) -> None:
         """A store that was down gives everybody the whole timeout again."""

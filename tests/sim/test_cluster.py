@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 
 from tests.sim.cluster import World
+from tests.sim.cluster_restored import RestoredWorld
 from tests.soak import is_soak
 
-SAMPLE_COUNT = 180
+SAMPLE_COUNT = 120
 SOAK_COUNT = 10_000
-PART_COUNT = 3
+PART_COUNT = 2
+RESTORED_SAMPLE_COUNT, RESTORED_SOAK_COUNT = 20, 1_000
 ROOT = Path(__file__).parents[2]
 # What the seeds of one part must have had in them, all together.
 EXERCISED = (
@@ -74,9 +76,9 @@ def seeds(part: int) -> list[int]:
     return list(range(part, SOAK_COUNT if is_soak() else SAMPLE_COUNT, PART_COUNT))
 
 
-def run(seed: int) -> World:
+def run(seed: int, kind: type[World] = World) -> World:
     """One life of a cluster; its trace goes with whatever is wrong."""
-    world = World(seed)
+    world = kind(seed)
     try:
         world.run()
     except Exception as failure:
@@ -86,7 +88,7 @@ def run(seed: int) -> World:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(6_000 if is_soak() else 300)
+@pytest.mark.timeout(9_000 if is_soak() else 600)
 @pytest.mark.parametrize("part", range(PART_COUNT))
 def test_a_cluster_loses_nothing_whatever_happens(part: int) -> None:
     total: Counter[str] = Counter()
@@ -95,6 +97,13 @@ def test_a_cluster_loses_nothing_whatever_happens(part: int) -> None:
         total.update(run(seed).tally())
     if len(chosen) > 1:
         assert [name for name in EXERCISED if not total[name]] == []
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3_000 if is_soak() else 600)
+def test_a_store_that_is_restored_from_a_backup_loses_nothing() -> None:
+    for seed in range(RESTORED_SOAK_COUNT if is_soak() else RESTORED_SAMPLE_COUNT):
+        run(seed, RestoredWorld)
 
 
 DIGEST = """

@@ -55,7 +55,7 @@ class Story:
             for name in GROUPS:
                 assert self.commit(name)
             for shard in self.node.shards():
-                names = [name for name in GROUPS if name in shard.coordinator.groups]
+                names = [name for name in GROUPS if name in shard.machine.groups]
                 assert all(former_place_of(name, PARTITIONS) == shard.partition.index for name in names)
         if not self.is_flushed:
             self.node.stop()
@@ -95,7 +95,7 @@ class Story:
         return (
             image.groups_moved is None
             and len(shards) == PARTITIONS
-            and not any(shard.coordinator.left for shard in shards)
+            and not any(shard.machine.left for shard in shards)
         )
 
     def step(self) -> None:
@@ -131,7 +131,7 @@ def test_no_committed_offset_is_lost_or_goes_back(seed: int, monkeypatch: pytest
         story.crash()
     story.node.load()
     for shard in story.node.shards():
-        assert all(place_of(name, PARTITIONS) == shard.partition.index for name in shard.coordinator.groups)
+        assert all(place_of(name, PARTITIONS) == shard.partition.index for name in shard.machine.groups)
     assert {name: story.fetch(name) for name in GROUPS} == story.acknowledged
 
 

@@ -25,7 +25,7 @@ STEP_COUNT = 90
 def _short_journals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Journals are written anew after a few records, in small pieces."""
     monkeypatch.setattr(journal, "JOURNAL_RECORDS_KEPT", 20)
-    monkeypatch.setattr(journal, "GROWTH_MAX", 2)
+    monkeypatch.setattr(journal, "JOURNAL_GROWTH_MAX", 2)
     monkeypatch.setattr(journal, "JOURNAL_SLICE_SIZE", 300)
     monkeypatch.setattr(journal, "JOURNAL_ENTRIES_APPLIED", 10)
 
@@ -91,7 +91,7 @@ def test_a_journal_that_is_written_anew_is_whole_wherever_the_power_goes() -> No
     starts = []
     for piece_count in range(24):
         node = grown(piece_count)
-        told = hard_state(node.shards()[0].coordinator)
+        told = hard_state(node.shards()[0].machine)
         for _ in range(piece_count // 2):
             if not node.work():
                 node.end_flushes()
@@ -102,5 +102,5 @@ def test_a_journal_that_is_written_anew_is_whole_wherever_the_power_goes() -> No
         node.crash()
         node.start()
         node.load()
-        assert hard_state(node.shards()[0].coordinator) == told, f"after {piece_count} half pieces"
+        assert hard_state(node.shards()[0].machine) == told, f"after {piece_count} half pieces"
     assert starts[0] == 0 and starts[-1] == 160

@@ -1,7 +1,7 @@
 """One Spark for all tests of this folder that run in this process, a broker, and topics on it.
 
-The JVM is started once, with the settings of `tidelog.spark.session`. `make test` runs two processes, so
-there are two JVMs at most; each has a heap of `HEAP`, two task threads and the collector that takes least.
+The JVM is started once, with the settings of `tidelog.spark.session`: `make test` runs all these tests in one
+of its processes. It has a heap of `HEAP`, two task threads and the collector that takes least.
 Spark's own Kafka connector is in it where Maven could fetch it: who needs it asks for `kafka_connector`.
 
 `TIDELOG_COMPAT_BOOTSTRAP=host:port` points the same tests at a broker that already runs, as in `compat`.

@@ -1,11 +1,11 @@
 """A driver that can be stopped at each step of a micro-batch, to be killed there.
 
     Driver(bootstrap, source, target, folder).killed_at("write")     # starts it, kills it when it is there
-    Driver(bootstrap, source, target, folder).finished()             # starts it, lets it finish
+    Driver(bootstrap, source, target, folder).finished()             # starts it, lets it finish and tell
 
-The program copies one topic to another and to a Parquet table, as two queries of all that is available. It
-registers the source with a stop at each step: at the one that `TIDELOG_STOP_AT` names, the first process that
-comes there says so by a file and does not go on.
+The program copies one topic to another and to a Parquet table, as two queries of all that is available, and
+tells what both have in the end. It registers the source with a stop at each step: at the one that
+`TIDELOG_STOP_AT` names, the first process that comes there says so by a file and does not go on.
 
 | step         | where it stops                                                                     |
 |--------------|------------------------------------------------------------------------------------|
@@ -40,6 +40,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from tests.spark.programs import PROGRAM_SECONDS_MAX, awaited
+from tests.spark.queries import numbers, read
 from tidelog.spark.options import ReadOptions, WriteOptions
 from tidelog.spark.session import register_source
 from tidelog.spark.source import LogStreamReader, TidelogSource
@@ -120,6 +121,22 @@ def _stopping(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 @dataclass(frozen=True)
+class Copies:
+    """What the program has read in the end."""
+
+    topic: list[tuple[int, int]]
+    """Partition and number of each record in the target topic, sorted."""
+    table: list[tuple[int, int]]
+    """Partition and number of each row in the table, sorted."""
+    places: list[tuple[int, int]]
+    """Partition and offset of each row in the table, sorted."""
+
+    @classmethod
+    def load(cls, file: Path) -> Copies:
+        return cls(*([tuple(pair) for pair in pairs] for pairs in json.loads(file.read_text()).values()))
+
+
+@dataclass(frozen=True)
 class Driver:
     bootstrap: str
     source: str
@@ -130,18 +147,23 @@ class Driver:
     def table(self) -> str:
         return f"{self.folder}/table"
 
-    def finished(self) -> None:
-        """Let it run to its end."""
+    def finished(self) -> Copies:
+        """Let it run to its end; what it tells."""
         with self._running(None) as program:
             status = program.wait(PROGRAM_SECONDS_MAX)
         assert status == 0, f"the driver ended with {status}: {self._said()}"
+        return Copies.load(self._copies)
 
     def killed_at(self, step: str) -> None:
         """Let it run to that step and kill it there."""
         stopped = Path(self.folder) / "stopped"
         stopped.unlink(missing_ok=True)
         with self._running(step) as program:
-            awaited(lambda: stopped.exists() or program.poll() is not None, f"no {step} is reached", 180)
+            awaited(
+                lambda: stopped.exists() or program.poll() is not None,
+                f"no {step} is reached",
+                PROGRAM_SECONDS_MAX,
+            )
             assert program.poll() is None, f"the driver ended before {step}: {self._said()}"
 
     def run(self) -> None:
@@ -162,7 +184,19 @@ class Driver:
         ]
         for query in queries:
             query.awaitTermination()
+        self._copies.write_text(json.dumps(asdict(self._read_back(spark))))
         spark.stop()
+
+    @property
+    def _copies(self) -> Path:
+        return Path(self.folder, "copies.json")
+
+    def _read_back(self, spark: SparkSession) -> Copies:
+        table = spark.read.parquet(self.table)
+        places = sorted((row.partition, row.offset) for row in table.collect())
+        return Copies(
+            numbers(read(spark, "tidelog", self.bootstrap, subscribe=self.target)), numbers(table), places
+        )
 
     def _read(self, spark: SparkSession) -> DataFrame:
         reader = spark.readStream.format("tidelog").option("kafka.bootstrap.servers", self.bootstrap)

@@ -25,9 +25,9 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pyspark
-from bench.peers.ports import free_port
 from bench.peers.process import process_tree
 
+from tests.chaos.ports import unused_port
 from tests.spark.programs import awaited
 from tidelog.spark.java import find_java
 
@@ -47,7 +47,7 @@ class StandaloneCluster:
     def __init__(self, folder: Path, worker_count: int = 2) -> None:
         self._folder = folder
         self._worker_count = worker_count
-        self._port, self._page_port = free_port(), free_port()
+        self._port, self._page_port = unused_port(), unused_port()
         self.processes: list[subprocess.Popen[bytes]] = []
 
     @property

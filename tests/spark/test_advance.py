@@ -199,8 +199,8 @@ def test_a_deleted_partition_is_told_and_forgotten() -> None:
     step = advance(start, Seen({T0: 3}, {"t": OLD}), ALL)
     assert step.positions == Positions({T0: 3}, {"t": OLD})
     assert step.losses == (
-        DataLoss(Loss.DELETED, "t", 1, "t-1 is gone; it was read up to offset 12"),
-        DataLoss(Loss.DELETED, "u", 0, "u-0 is gone; it was read up to offset 4"),
+        DataLoss(Loss.DELETED, "t", 1, "t-1 was deleted; it was read up to offset 12"),
+        DataLoss(Loss.DELETED, "u", 0, "u-0 was deleted; it was read up to offset 4"),
     )
 
 
@@ -253,8 +253,8 @@ def test_a_topic_that_was_made_again_is_told_and_read_from_its_earliest_offset()
             Loss.MADE_AGAIN,
             "t",
             None,
-            "topic t was deleted and made again: its id was b29vb29vb29vb29vb29vbw and is "
-            "bm5ubm5ubm5ubm5ubm5ubg; what the old one had beyond offsets 12, 7 is gone",
+            "topic t was deleted and created again: its id was b29vb29vb29vb29vb29vbw and is "
+            "bm5ubm5ubm5ubm5ubm5ubg; the old topic's records beyond offsets 12, 7 are lost",
         ),
     )
     assert step.positions == Positions({T0: 40, U0: 1}, {"t": NEW, "u": OLD}, starts={T0: 2})
@@ -263,7 +263,11 @@ def test_a_topic_that_was_made_again_is_told_and_read_from_its_earliest_offset()
 
 @pytest.mark.parametrize(
     ("count", "shown"),
-    [(1, "offset 7 is gone"), (10, "offsets 7, 7, 7, 7, 7, 7, 7, 7, 7, 7 is gone"), (11, "7, 7, … is gone")],
+    [
+        (1, "offset 7 are lost"),
+        (10, "offsets 7, 7, 7, 7, 7, 7, 7, 7, 7, 7 are lost"),
+        (11, "7, 7, … are lost"),
+    ],
 )
 def test_what_was_read_of_a_topic_that_was_made_again_is_shown_in_part(count: int, shown: str) -> None:
     start = Positions({TopicPartition("t", n): 7 for n in range(count)}, {"t": OLD})
@@ -334,7 +338,9 @@ def test_what_is_not_read_of_what_was_to_be_is_told(
 
 def test_what_was_available_must_stay_so() -> None:
     check_available_now({T0: 5, T1: 5}, {T0: 5, T1: 9, U0: 0})
-    with pytest.raises(PlanError, match="t-1, u-0 is gone while all that was available is read; start"):
+    with pytest.raises(
+        PlanError, match="t-1, u-0 was deleted while the query read all that was available; start"
+    ):
         check_available_now({T0: 5, T1: 5, U0: 1}, {T0: 5})
     with pytest.raises(PlanError, match="t-0 ends at offset 4, but ended at 5 when the query began"):
         check_available_now({T0: 5}, {T0: 4})

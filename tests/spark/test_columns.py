@@ -68,7 +68,7 @@ def test_any_batches_give_the_rows_that_they_hold(
     rows: int,
     data: st.DataObject,
 ) -> None:
-    monkeypatch.setattr(columns_module, "_MOVED_SIZE_MIN", data.draw(st.sampled_from([1, 500])))
+    monkeypatch.setattr(columns_module, "SPARK_MOVED_SIZE_MIN", data.draw(st.sampled_from([1, 500])))
     columns = columns_for(start, start + length, rows=rows)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(log)), max_size=3)))
     pages: list[pa.RecordBatch] = []
@@ -140,7 +140,7 @@ def test_large_and_small_values_come_in_pages_of_bounded_size(codec: int, may_ov
 def test_values_stay_where_they_were_fetched_if_they_may(monkeypatch: pytest.MonkeyPatch) -> None:
     records = [(b"k", b"%d" % number * 100, (), 5) for number in range(1_000)]
     fetched = build_batch(records) + build_batch(records, base_offset=1_000)
-    monkeypatch.setattr(columns_module, "_MOVED_SIZE_MIN", len(fetched))
+    monkeypatch.setattr(columns_module, "SPARK_MOVED_SIZE_MIN", len(fetched))
     columns = columns_for(rows=300)
     pages = list(columns.add(memoryview(fetched), 0, len(fetched), may_overwrite=True))
     assert [page.num_rows for page in pages] == [300] * 6 + [200]
@@ -154,14 +154,18 @@ def test_values_stay_where_they_were_fetched_if_they_may(monkeypatch: pytest.Mon
 def test_memory_that_rows_are_in_is_not_received_into() -> None:
     spares = SpareBuffers()
     batch = build_batch([(None, b"v" * 1_000, (), 5)] * 2_000)
-    first = spares.take(len(batch))
-    assert first is not None
-    first[: len(batch)] = batch
-    pages = list(columns_for().add(memoryview(first), 0, len(batch), may_overwrite=True))
-    assert spares.take(len(batch)) is not first
+    view = spares.spare(len(batch))
+    assert view is not None
+    first = view.obj
+    view[: len(batch)] = batch
+    pages = list(columns_for().add(view, 0, len(batch), may_overwrite=True))
+    del view
+    other = spares.spare(len(batch))
+    assert other is not None and other.obj is not first
     assert [row for page in pages for row in plain_rows(page)] == rows_of([batch])
     pages.clear()
-    assert spares.take(len(batch)) is first
+    again = spares.spare(len(batch))
+    assert again is not None and again.obj is first
 
 
 def test_many_headers_find_room() -> None:

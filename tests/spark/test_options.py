@@ -91,7 +91,7 @@ READ = {
         "selection",
         None,
         {"t": Subscribe(("t",)), " b, a ,,b": Subscribe(("b", "a"))},
-        dict.fromkeys(["", " , "], "expected names of topics, with commas between them"),
+        dict.fromkeys(["", " , "], "expected names of topics, separated by commas"),
     ),
     "subscribePattern": Case(
         "selection",
@@ -192,7 +192,7 @@ READ = {
         {"serializable": "expected read_uncommitted or read_committed"},
     ),
     "logDirs": Case(
-        "log_dirs", (), {"/a, /b": ("/a", "/b")}, {" ,": "expected directories, with commas between them"}
+        "log_dirs", (), {"/a, /b": ("/a", "/b")}, {" ,": "expected directories, separated by commas"}
     ),
     "commitGroup": Case(
         "commit_group", None, {"g": "g", "true": None, "false": None, "": None}, {}, streaming=True
@@ -319,14 +319,14 @@ def refusal(raw: dict[str, str], streaming: bool = False) -> str:
 
 def test_exactly_one_selection_must_be_given() -> None:
     names = "assign, subscribe, subscribePattern"
-    assert refusal(BROKERS) == f"one of {names} is missing: say which topics to read"
+    assert refusal(BROKERS) == f"one of {names} is missing; name the topics to read"
     assert refusal(SUBSCRIBED | {"subscribePattern": "t.*"}) == (
         f"subscribe=t and subscribePattern=t.*: expected only one of {names}"
     )
 
 
 def test_brokers_must_be_named_but_not_for_files() -> None:
-    missing = "kafka.bootstrap.servers is missing: name at least one broker as host:port"
+    missing = "kafka.bootstrap.servers is missing; name at least one broker as host:port"
     assert refusal({"subscribe": "t"}) == missing
     assert ReadOptions.parse({"subscribe": "t", "logDirs": "/d"}, streaming=False).properties == {}
     with pytest.raises(OptionError, match="servers is missing"):
@@ -477,7 +477,7 @@ def test_the_table_has_a_line_for_each_row(rows: Any) -> None:
 def test_the_table_says_default_and_use() -> None:
     lines = option_table(READ_ROWS).splitlines()
     assert any(line.startswith("| `failOnDataLoss` | `true` | batch, streaming | Whether") for line in lines)
-    assert any(line.startswith("| `maxOffsetsPerTrigger` |  | streaming | At most") for line in lines)
+    assert any(line.startswith("| `maxOffsetsPerTrigger` |  | streaming | The approximate") for line in lines)
     assert any(line.startswith("| `endingOffsets` | `latest` | batch | `latest`, or") for line in lines)
 
 

@@ -70,7 +70,7 @@ def test_a_selection_finds_its_partitions(
 def test_topics_that_were_named_and_are_not_there_are_told() -> None:
     selected = select(Subscribe(("x", "t", "y")), TOPICS)
     assert selected == Selected(BOTH, ("x", "y"))
-    assert str(missing_topics(selected)) == "there is no topic x, y: make it, or read others"
+    assert str(missing_topics(selected)) == "missing topics: x, y; create them, or read others"
     assert select(SubscribePattern("x"), TOPICS) == ((), ())
 
 
@@ -238,7 +238,7 @@ def test_a_loss_says_how_to_go_on_and_survives_pickling() -> None:
     error = DataLossError(losses)
     assert str(error) == (
         "t-0 begins at offset 10: records 4 to 9 are gone. "
-        "To read what there is instead, set failOnDataLoss to false."
+        "To read the remaining records, set failOnDataLoss to false."
     )
     copied = pickle.loads(pickle.dumps(error))
     assert (str(copied), copied.losses) == (str(error), losses)

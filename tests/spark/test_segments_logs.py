@@ -85,7 +85,7 @@ class Story:
 
     def _end(self, producer_id: int, is_abort: bool) -> None:
         marker = Marker.ABORT if is_abort else Marker.COMMIT
-        at = append_marker(self.log, marker, producer_id).base_offset
+        at = append_marker(self.log, marker, producer_id).end_offset - 1
         self.markers.append(Put(at, NOW_MS, producer_id))
         first = self.open.pop(producer_id, None)
         if first is not None and is_abort:
@@ -133,9 +133,9 @@ def check(path: Path, told: Story, start: int, end: int) -> None:
 @contextmanager
 def small_pieces(size: int) -> Iterator[None]:
     with (
-        patch.object(segment_file, "PIECE_SIZE", size),
-        patch.object(segment_file, "WALKED_SIZE", size),
-        patch.object(transaction_books, "WALKED_SIZE", size),
+        patch.object(segment_file, "SPARK_PIECE_SIZE", size),
+        patch.object(segment_file, "SPARK_WALKED_SIZE", size),
+        patch.object(transaction_books, "SPARK_WALKED_SIZE", size),
         patch.object(transaction_books, "_ROWS", 1),
     ):
         yield

@@ -94,6 +94,17 @@ def test_a_stream_adds_no_variable_to_the_map_that_it_shares_with_others(
     assert not set(STREAM_VARIABLES) & set(spark.sparkContext.environment), "those of others stay as they are"
 
 
+def test_a_session_that_nobody_registered_finds_it_by_its_name(
+    spark: SparkSession, bootstrap: str, topic: str, client: Confluent
+) -> None:
+    client.produce(topic, [Sent(b"one"), Sent(b"two")])
+    reader = spark.newSession().read.format("tidelog").option("kafka.bootstrap.servers", bootstrap)
+    rows = reader.option("subscribe", topic).load().collect()
+    assert [bytes(row.value) for row in rows] == [b"one", b"two"]
+
+
+@pytest.mark.soak
+@pytest.mark.skipif(not is_soak(), reason="a JVM of its own: in the soak; the one above is in every run")
 def test_an_installed_tidelog_is_found_by_its_name(
     bootstrap: str, topic: str, client: Confluent, tmp_path: Path
 ) -> None:

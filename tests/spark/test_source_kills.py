@@ -9,20 +9,16 @@ from __future__ import annotations
 import random
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.soak import Tally, choose_seed, is_soak, record
 from tests.spark.conftest import NewTopic
-from tests.spark.queries import fill, numbered, numbers, read
+from tests.spark.queries import fill, numbered
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
 
-from tests.spark.drivers import STEPS, Driver
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from tests.spark.drivers import STEPS, Copies, Driver
 
 SAMPLE_KILLS, SOAK_KILLS = 1, 30
 RECORDS_PER_ROUND = 100  # for each of the partitions: some four micro-batches
@@ -32,7 +28,7 @@ PARTITIONS = 2
 @pytest.mark.soak
 @pytest.mark.timeout(3_600)
 def test_no_row_is_lost_by_killing_the_driver_at_any_step(
-    request: pytest.FixtureRequest, bootstrap: str, new_topic: NewTopic, tmp_path: Path
+    bootstrap: str, new_topic: NewTopic, tmp_path: Path
 ) -> None:
     seed = choose_seed()
     steps = steps_of(random.Random(seed), SOAK_KILLS if is_soak() else SAMPLE_KILLS)
@@ -43,32 +39,29 @@ def test_no_row_is_lost_by_killing_the_driver_at_any_step(
             write_more(driver, first=kills * RECORDS_PER_ROUND)
             driver.killed_at(step)
             kills += 1
-        driver.finished()
-        spark: SparkSession = request.getfixturevalue("spark")  # now: one JVM at a time is enough
-        missing, doubled = copied(spark, driver, kills * RECORDS_PER_ROUND)
+        copies = driver.finished()
+        missing, doubled = differences(copies, kills * RECORDS_PER_ROUND)
         assert not missing, f"{missing} rows are missing in the topic, after kills at {steps}"
-        check_table(spark, driver, kills * RECORDS_PER_ROUND)
+        check_table(copies, kills * RECORDS_PER_ROUND)
         outcome = "passed"
     finally:
         written = kills * RECORDS_PER_ROUND * PARTITIONS
         record("SIGKILL of a Spark driver", Tally(outcome, kills, written, missing, doubled, seed))
 
 
-def copied(spark: SparkSession, driver: Driver, count: int) -> tuple[int, int]:
+def differences(copies: Copies, count: int) -> tuple[int, int]:
     """How many rows are missing in the target topic, and how many are there once more than written."""
-    rows = read(spark, "tidelog", driver.bootstrap, subscribe=driver.target)
-    found = Counter(number for _, number in numbers(rows))
+    found = Counter(number for _, number in copies.topic)
     assert found.keys() <= set(range(count)), "rows that nobody wrote"
     surplus = [found[number] - PARTITIONS for number in range(count)]
     return -sum(each for each in surplus if each < 0), sum(each for each in surplus if each > 0)
 
 
-def check_table(spark: SparkSession, driver: Driver, count: int) -> None:
+def check_table(copies: Copies, count: int) -> None:
     """Each offset once, with the row that was written there."""
-    table = spark.read.parquet(driver.table)
     expected = [(partition, number) for partition in range(PARTITIONS) for number in range(count)]
-    assert numbers(table) == expected
-    assert sorted((row.partition, row.offset) for row in table.collect()) == expected
+    assert copies.table == expected
+    assert copies.places == expected
 
 
 def steps_of(chance: random.Random, count: int) -> list[str]:

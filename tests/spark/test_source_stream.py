@@ -184,7 +184,7 @@ def test_a_topic_that_was_made_again_is_known_by_its_id(
     old = offsets_written(tmp_path)[-1][""]["ids"][topic]
     make_again(client, topic, 1)
     fill(bootstrap, topic, {0: numbered(12, first=100)})
-    with pytest.raises(Exception, match=rf"{topic}.*{old}.*offset 10 is gone.*failOnDataLoss"):
+    with pytest.raises(Exception, match=rf"{topic}.*{old}.*offset 10 are lost.*failOnDataLoss"):
         run_available(stream(spark, "tidelog", bootstrap, **options), tmp_path)
     run_available(stream(spark, "tidelog", bootstrap, **options, failOnDataLoss=False), tmp_path)
     expected = [*range(10), *range(100, 112)]
@@ -233,7 +233,7 @@ def test_a_topic_that_is_gone_is_a_loss_that_names_it(
     client.delete_topic(gone)
     eventually(lambda: gone not in client.topics(), "it is still listed")
     fill(bootstrap, kept, {0: numbered(2, first=3)})
-    with pytest.raises(Exception, match=rf"{gone}-0 is gone; it was read up to offset 3"):
+    with pytest.raises(Exception, match=rf"{gone}-0 was deleted; it was read up to offset 3"):
         run_available(stream(spark, "tidelog", bootstrap, **options), tmp_path)
     run_available(stream(spark, "tidelog", bootstrap, **options, failOnDataLoss=False), tmp_path)
     assert len(table(spark, tmp_path)) == 8

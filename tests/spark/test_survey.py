@@ -55,7 +55,7 @@ def test_a_partition_that_stays_missing_is_gone(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(survey, "GONE_AFTER_SECONDS", 0.02)
     place = Forgetful(10**9)
     asking = Survey(place, ReadOptions.parse(OPTIONS, streaming=True))
-    with pytest.raises(DataLossError, match="t-1 is gone; it was read up to offset 5"):
+    with pytest.raises(DataLossError, match="t-1 was deleted; it was read up to offset 5"):
         asking.advance(START, Pace(None, None, 0), None, now_ms=0, last_trigger_ms=None)
     assert place.asked_count > 1
 

@@ -200,7 +200,7 @@ def test_what_cannot_be_written_is_named(case: str, spark: SparkSession, bootstr
 
 
 def test_a_topic_is_not_overwritten(spark: SparkSession, bootstrap: str, topic: str) -> None:
-    with pytest.raises(Exception, match="only ever appended to"):
+    with pytest.raises(Exception, match="only be appended to"):
         writer = spark.sql("select 'v' value").write.format("tidelog").mode("overwrite")
         with_options(writer, bootstrap, {"topic": topic}).save()
 

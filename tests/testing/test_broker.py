@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from tidelog.testing import Broker
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 120.0
 
 
 def send(broker: Broker, *values: str) -> None:

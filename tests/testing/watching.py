@@ -17,7 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 from tidelog.cli.nodes import describe_cluster
 from tidelog.testing import Cluster
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0
 LOOK_S = 0.02
 
 

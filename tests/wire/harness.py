@@ -21,19 +21,23 @@ from kio.index import load_payload_module, load_request_schema, load_response_sc
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
+from tests.jobs import run_job
 from tests.memory_store import MemoryStore
 from tidelog.base.config import BrokerSettings
 from tidelog.base.files import DiskDirectory, FileSlice
-from tidelog.broker.broker import Broker, Removal
-from tidelog.broker.lookups import ColdRead
-from tidelog.broker.partitions import Checkpoint
-from tidelog.broker.peers import PeerClose, PeerSend
-from tidelog.broker.relocation import CopyRequest
-from tidelog.cluster.store import StoreReply, StoreRequest, Watch
-from tidelog.handlers.table import APIS, dispatch
+from tidelog.broker.broker import Broker
+from tidelog.broker.clients import Client
+from tidelog.broker.data_plane.checkpoints import Checkpoint
+from tidelog.broker.data_plane.disks import NextNotes, NoteRemoval, NoteSync
+from tidelog.broker.data_plane.flushing import Flush
+from tidelog.broker.data_plane.lookups import ColdRead
+from tidelog.broker.data_plane.relocation import CopyRequest
+from tidelog.broker.outbox import Job, Removal
+from tidelog.cluster.store import StoreReply, StoreRequest
+from tidelog.handlers.table import dispatch
 from tidelog.log.directory import LogDirectory
-from tidelog.log.log import FlushJob
 from tidelog.log.recovery import Recovery, open_log
+from tidelog.protocol.apis import APIS
 from tidelog.protocol.connection import Answer, Connection
 from tidelog.protocol.messages import make
 from tidelog.protocol.records import build_batch
@@ -63,7 +67,7 @@ class Harness:
         self.holds_store = False
         self.holds_flushes = False
         self.held_requests: list[StoreRequest] = []
-        self.held_flushes: list[tuple[Partition, FlushJob]] = []
+        self.held_flushes: list[Flush] = []
         self.removals: list[Removal] = []
         self.copies: list[CopyRequest] = []
         self.holds_copies = False
@@ -77,8 +81,8 @@ class Harness:
         self.store.end_session()
         directories = [LogDirectory(DiskDirectory(str(path))) for path in self._paths]
         self.broker = Broker(BrokerSettings(self._properties), directories, self._entropy)
-        self.broker.set_time(START_MS, 0)
-        self.connection = Connection(FRAME_SIZE_MAX)
+        self.broker.clock.set(START_MS, 0)
+        self.client = new_client()
         self.broker.start("127.0.0.1", 9092)
         self.settle()
         assert self.broker.is_serving
@@ -87,79 +91,81 @@ class Harness:
         self._entropy_count += 1
         return self._entropy_count.to_bytes(size, "big")
 
+    @property
+    def connection(self) -> Connection:
+        return self.client.connection
+
     # Effects and time.
 
     def settle(self) -> None:
         broker = self.broker
         broker.waiting.wake()
-        while broker.effects or broker.flushes or broker.has_work:
+        while broker.outbox.effects or broker.has_work:
             if broker.has_work:
                 broker.work()
-            effects, broker.effects = broker.effects, []
-            flushes, broker.flushes = broker.flushes, []
-            for effect in effects:
+            for effect in broker.outbox.take_effects():
                 if isinstance(effect, Removal):
                     self.removals.append(effect)
-                elif isinstance(effect, CopyRequest):
-                    self.copies.append(effect)
-                elif isinstance(effect, ColdRead):
-                    self.cold_reads.append(effect)
+                elif isinstance(effect, Job):
+                    self._start(effect)
                 elif not isinstance(effect, StoreRequest):
-                    assert not isinstance(effect, Watch | PeerSend | PeerClose), "nobody is there to ask"
-                    self.held_checkpoints.append(effect)
-                    if not self.holds_checkpoints:
-                        self.write_checkpoints()
+                    raise AssertionError(f"nobody is there to ask: {effect}")
                 elif self.holds_store:
                     self.held_requests.append(effect)
                 else:
                     broker.on_store_event(StoreReply(effect.ticket, self.store.perform(effect.action)))
-            for partition, job in flushes:
-                self._flush(partition, job)
             if not self.holds_copies:
                 self.run_copies()
             if not self.holds_cold_reads:
                 self.run_cold_reads()
             broker.waiting.wake()
 
+    def _start(self, job: Job) -> None:
+        if isinstance(job, Flush):
+            self._flush(job)
+        elif isinstance(job, CopyRequest):
+            self.copies.append(job)
+        elif isinstance(job, ColdRead):
+            self.cold_reads.append(job)
+        elif isinstance(job, NoteRemoval | NextNotes | NoteSync):
+            run_job(job)
+        else:
+            assert isinstance(job, Checkpoint)
+            self.held_checkpoints.append(job)
+            if not self.holds_checkpoints:
+                self.write_checkpoints()
+
     def run_flushes(self) -> None:
         """Those that were asked for, and nothing else."""
-        while self.broker.flushes:
-            self._flush(*self.broker.flushes.pop(0))
+        effects = self.broker.outbox.effects
+        while flushes := [effect for effect in effects if isinstance(effect, Flush)]:
+            effects.remove(flushes[0])
+            self._flush(flushes[0])
 
-    def _flush(self, partition: Partition, job: FlushJob) -> None:
+    def _flush(self, flush: Flush) -> None:
         if self.holds_flushes:
-            self.held_flushes.append((partition, job))
-            return
-        error: OSError | None = None
-        try:
-            job.run()
-        except OSError as failure:
-            error = failure
-        self.broker.on_flushed(partition, error)
+            self.held_flushes.append(flush)
+        else:
+            run_job(flush)
 
     def write_checkpoints(self) -> None:
         held, self.held_checkpoints = self.held_checkpoints, []
         for checkpoint in held:
-            checkpoint.write()
-            self.broker.on_checkpointed(checkpoint, None)
+            checkpoint.run()
+            checkpoint.on_done(None)
         self.settle()
 
     def run_cold_reads(self, failure: OSError | None = None) -> None:
         reads, self.cold_reads = self.cold_reads, []
         for read in reads:
             if failure is None:
-                read.file.read(read.position, read.size)
-            self.broker.lookups.on_read(read, failure)
+                read.run()
+            read.on_done(failure)
 
     def run_copies(self) -> None:
         copies, self.copies = self.copies, []
         for request in copies:
-            failure: OSError | None = None
-            try:
-                request.copy.run()
-            except OSError as raised:
-                failure = raised
-            self.broker.relocation.on_copied(request.move, failure)
+            run_job(request)
 
     def release_store(self) -> None:
         held, self.held_requests = self.held_requests, []
@@ -171,13 +177,13 @@ class Harness:
     def release_flushes(self) -> None:
         held, self.held_flushes = self.held_flushes, []
         self.holds_flushes = False
-        for partition, job in held:
-            self._flush(partition, job)
+        for flush in held:
+            self._flush(flush)
         self.settle()
 
     def advance(self, milliseconds: int) -> None:
         broker = self.broker
-        broker.set_time(broker.now_ms + milliseconds, broker.uptime_ms + milliseconds)
+        broker.clock.set(broker.clock.now_ms + milliseconds, broker.clock.uptime_ms + milliseconds)
         broker.tick()
         self.settle()
 
@@ -185,7 +191,7 @@ class Harness:
 
     def send_frame(self, frame: bytes | bytearray) -> None:
         """Dispatch one frame without its size prefix; MalformedRequest if the connection would be closed."""
-        dispatch(self.broker, self.connection, memoryview(bytearray(frame)))
+        dispatch(self.broker, self.client, memoryview(bytearray(frame)))
         self.settle()
 
     def answers(self) -> list[bytes]:
@@ -248,12 +254,16 @@ class Harness:
 @contextmanager
 def other_connection(harness: Harness) -> Iterator[Connection]:
     """Talk to the broker as somebody else for a while."""
-    mine = harness.connection
-    harness.connection = Connection(FRAME_SIZE_MAX)
+    mine = harness.client
+    harness.client = new_client()
     try:
         yield harness.connection
     finally:
-        harness.connection = mine
+        harness.client = mine
+
+
+def new_client() -> Client:
+    return Client(Connection(FRAME_SIZE_MAX))
 
 
 def seconds(count: float) -> timedelta:

@@ -149,19 +149,20 @@ def list_offset(
     isolation_level: int = 0,
     leader_epoch: int = -1,
 ) -> Any:
+    values = list_values(version, topic, timestamp, index, leader_epoch)
+    answer = harness.ask(LIST_OFFSETS, version, **values, isolation_level=isolation_level)
+    return answer.topics[0].partitions[0]
+
+
+def list_values(
+    version: int, topic: str, timestamp: int, index: int = 0, leader_epoch: int = -1
+) -> dict[str, Any]:
     part = parts(LIST_OFFSETS, version)
     ask = part.ListOffsetsPartition(
         partition_index=index, current_leader_epoch=leader_epoch, timestamp=timestamp
     )
-    answer = harness.ask(
-        LIST_OFFSETS,
-        version,
-        replica_id=-1,
-        isolation_level=isolation_level,
-        topics=(part.ListOffsetsTopic(name=topic, partitions=(ask,)),),
-        timeout=seconds(1),
-    )
-    return answer.topics[0].partitions[0]
+    topics = (part.ListOffsetsTopic(name=topic, partitions=(ask,)),)
+    return {"replica_id": -1, "topics": topics, "timeout": seconds(1)}
 
 
 def end_of_epoch(

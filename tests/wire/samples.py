@@ -37,7 +37,7 @@ from tests.wire.harness import (
     seconds,
 )
 from tests.wire.requests import fetch_values, metadata_values, produce_values
-from tidelog.handlers.table import APIS
+from tidelog.protocol.apis import APIS
 
 TOPIC = "t"
 DESCRIBE_CLIENT_QUOTAS, ALTER_CLIENT_QUOTAS, UNREGISTER_BROKER = 48, 49, 64

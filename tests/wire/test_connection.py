@@ -180,7 +180,7 @@ def test_a_produce_cut_inside_its_size_is_appended_and_answered(harness: Harness
     assert connection.receive_target() is None, "the rest is read into the shared buffer"
     (frame,) = connection.receive(stream[size:])
     assert not frame.readonly
-    dispatch(harness.broker, connection, frame)
+    dispatch(harness.broker, harness.client, frame)
     harness.settle()
     (answer,) = harness.answers()
     produced = decode_answer(PRODUCE, 9, answer, 1).responses[0].partition_responses[0]

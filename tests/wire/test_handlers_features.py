@@ -11,6 +11,7 @@ from kio.schema.errors import ErrorCode
 from tests.wire.harness import API_VERSIONS, UPDATE_FEATURES, Harness, parts, seconds
 from tidelog.broker.broker import StoreFailed
 from tidelog.cluster import features as table
+from tidelog.cluster.changes import FeaturesChanged
 from tidelog.cluster.features import Feature
 from tidelog.cluster.store import Delete, Multi, Write
 from tidelog.handlers import features as handler
@@ -170,4 +171,4 @@ def test_a_broker_ends_when_the_others_use_a_level_that_it_does_not_know(harness
     assert broker.image.brokers[broker.node_id].features == {"tidelog.version": (1, NEWEST)}
     broker.image.feature_levels = {"tidelog.version": 99}
     with pytest.raises(StoreFailed, match=r"level 99 of tidelog\.version"):
-        broker.follow(["/features"])
+        broker.desk.changed.emit([FeaturesChanged()])

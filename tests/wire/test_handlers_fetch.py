@@ -14,7 +14,8 @@ from tests.wire.harness import FETCH, START_MS, Harness, batch_of, other_connect
 from tests.wire.requests import fetch, fetch_values, produce
 from tidelog.base.files import DiskFile
 from tidelog.base.limits import COPIED_SIZE_MAX
-from tidelog.protocol.records import Marker, build_control_batch, read_records
+from tidelog.log.markers import End, append_markers
+from tidelog.protocol.records import Marker, read_records
 
 VERSIONS = pytest.mark.parametrize("version", range(4, 19))
 SESSIONS = pytest.mark.parametrize("version", range(7, 19))
@@ -83,7 +84,7 @@ def test_nobody_follows_a_single_broker(filled: Harness, version: int) -> None:
 
 @VERSIONS
 def test_followers_come_in_by_the_brokers_listener_alone(filled: Harness, version: int) -> None:
-    filled.connection.listener = "OUTSIDE"
+    filled.client.listener = "OUTSIDE"
     answer = filled.ask(FETCH, version, **fetch_values(filled, version, {"t": [(0, 0)]}, replica_id=3))
     parts = [part.error_code for topic in answer.responses for part in topic.partitions]
     assert {*parts, *([answer.error_code] if version >= 7 else [])} == {
@@ -166,7 +167,7 @@ def test_a_committed_reader_stops_at_the_open_transaction(harness: Harness, vers
         batch = batch_of(2, transactional=True, producer_id=producer_id, producer_epoch=0, base_sequence=0)
         log.append(memoryview(batch), 0, len(batch), 0, START_MS)
         if producer_id == 5:
-            log.append_marker(build_control_batch(Marker.ABORT, 5, 0, 0, START_MS), 0, START_MS)
+            append_markers(log, [End(5, 0, Marker.ABORT, 0)], 0, START_MS)
     harness.partition("t").maybe_advance()
     everything = fetch(harness, version, "t", 0)
     assert (offsets_in(everything.records), everything.aborted_transactions) == ([0, 2, 3], None)

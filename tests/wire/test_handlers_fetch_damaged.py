@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from tests.log.cold import ColdPages
 from tests.replication.leading import lead
-from tests.wire.harness import FETCH, START_MS, Harness, batch_of, other_connection
-from tests.wire.requests import fetch, fetch_values, list_offset, produce
-from tidelog.base.files import Buffer, Cold, DiskFile
+from tests.wire.harness import FETCH, LIST_OFFSETS, START_MS, Harness, batch_of, other_connection
+from tests.wire.requests import fetch, fetch_values, list_values, produce
+from tidelog.base.files import DiskFile
 from tidelog.log import rebuild as rebuild_module
 from tidelog.replication.partition import Partition
 
@@ -42,7 +43,7 @@ def damage(partition: Partition, position: int, data: bytes) -> None:
 
 
 def told(harness: Harness, name: str) -> list[dict[str, Any]]:
-    return [event.fields for event in harness.broker.events if event.name == name]
+    return [event.fields for event in harness.broker.outbox.events if event.name == name]
 
 
 @pytest.mark.parametrize("at, data", [(MAGIC_AT, b"\1"), (LENGTH_AT, pack(">i", 0x40000000))])
@@ -132,26 +133,6 @@ def test_a_fetch_whose_wait_is_over_is_answered_without_what_is_being_looked_up(
     assert (fetched.error_code, fetched.high_watermark, fetched.records or b"") == (0, COUNT, b"")
 
 
-class ColdPages:
-    """Small reads that find nothing in memory until the disk was waited for."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.warm: set[tuple[str, int]] = set()
-        read = DiskFile.read
-
-        def read_now(file: DiskFile, position: int, size: int) -> Buffer:
-            if (file.name, position) not in self.warm:
-                raise Cold(file, position, size)
-            return read(file, position, size)
-
-        def read_on_a_thread(file: DiskFile, position: int, size: int) -> bytes:
-            self.warm.add((file.name, position))
-            return read(file, position, size)
-
-        monkeypatch.setattr(DiskFile, "read_now", read_now)
-        monkeypatch.setattr(DiskFile, "read", read_on_a_thread)
-
-
 @pytest.mark.parametrize("replica_id", [-1, 3])
 def test_a_look_up_of_cold_pages_waits_until_they_are_read(
     filled: Harness, monkeypatch: pytest.MonkeyPatch, replica_id: int
@@ -199,5 +180,15 @@ def test_a_search_by_time_waits_for_cold_pages(filled: Harness, monkeypatch: pyt
     for segment in filled.partition("t").log.segments[:-1]:
         segment.seal()
         segment._largest = None  # as of a segment that nobody has asked
-    ColdPages(monkeypatch)
-    assert list_offset(filled, 9, "t", START_MS).offset == 0
+    cold = ColdPages(monkeypatch)
+    filled.holds_cold_reads = True
+    filled.send(LIST_OFFSETS, 9, isolation_level=0, **list_values(9, "t", START_MS))
+    kinds = []
+    while filled.cold_reads:
+        kinds += [read.file.name.partition(".")[2] for read in filled.cold_reads]
+        assert filled.answers() == [] and cold.waited == []
+        filled.run_cold_reads()
+        cold.waited.clear()
+        filled.settle()
+    assert kinds == ["timeindex", "index", "log"]
+    assert filled.answer(LIST_OFFSETS, 9).topics[0].partitions[0].offset == 0

@@ -19,7 +19,7 @@ from tests.wire.group_requests import (
 )
 from tests.wire.harness import PRODUCE, Harness, batch_of, parts, seconds
 from tests.wire.requests import produce, produce_values
-from tests.wire.test_handlers_groups import LONG, VERSIONS, each_version, joined
+from tests.wire.test_handlers_group_membership import LONG, VERSIONS, each_version, joined
 from tests.wire.test_handlers_topics import delete
 from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.protocol.errors import ErrorCode
@@ -118,7 +118,7 @@ def test_a_commit_that_comes_again_is_judged_as_the_first_was(coordinator: Harne
         assert plain(coordinator, version, {"t": [(0, offset), (2, 7)]}, member_id, 1) == [
             [ErrorCode.none] * 2
         ]
-        assert coordinator.connection.repeated is not None
+        assert coordinator.client.repeated is not None
         assert [row[0] for row in committed(coordinator, 0, 1, 2)] == [offset, -1, 7]
     unknown = ErrorCode.unknown_topic_or_partition
     answer = plain(coordinator, version, {"t": [(1, 5), (3, 7)]}, member_id, 1)

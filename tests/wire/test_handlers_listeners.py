@@ -19,7 +19,7 @@ from tests.wire.harness import (
     parts,
 )
 from tests.wire.requests import Batches, fetch_values, metadata_values, produce_values
-from tidelog.cluster.image import BrokerFacts
+from tidelog.cluster.facts import BrokerFacts
 from tidelog.protocol.errors import ErrorCode
 
 INSIDE, OUTSIDE, ELSEWHERE = "INTERNAL", "EXTERNAL", "ELSEWHERE"
@@ -52,7 +52,7 @@ def harness(tmp_path: Path) -> Harness:
 
 
 def metadata(harness: Harness, version: int, listener: str) -> Any:
-    harness.connection.listener = listener
+    harness.client.listener = listener
     return harness.ask(METADATA, version, **metadata_values(version, ["t"]))
 
 
@@ -125,7 +125,7 @@ def test_described_partitions_have_the_leaders_of_the_listener(harness: Harness)
     part = parts(DESCRIBE_TOPIC_PARTITIONS, 0)
 
     def leaders(listener: str) -> list[int]:
-        harness.connection.listener = listener
+        harness.client.listener = listener
         names = (part.TopicRequest(name="t"),)
         (topic,) = harness.ask(
             DESCRIBE_TOPIC_PARTITIONS, 0, topics=names, response_partition_limit=9, cursor=None
@@ -141,7 +141,7 @@ def test_a_coordinator_is_told_at_the_listener_or_not_at_all(harness: Harness, l
     for facts in topic.partitions.values():
         facts.leader = leader
     for listener in (INSIDE, OUTSIDE):
-        harness.connection.listener = listener
+        harness.client.listener = listener
         (found,) = harness.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=("g",)).coordinators
         if listener in ADDRESSES[leader]:
             assert (found.error_code, found.node_id) == (0, leader)
@@ -156,7 +156,7 @@ def endpoints_of(answer: Any) -> dict[int, tuple[str, int]]:
 
 def hints_of(harness: Harness, api_key: int, version: int, listener: str, **values: Any) -> None:
     """Ask for partitions 1 and 2, of which this broker has none."""
-    harness.connection.listener = listener
+    harness.client.listener = listener
     answer = harness.ask(api_key, version, **values)
     (topic,) = answer.responses
     partitions = topic.partition_responses if api_key == PRODUCE else topic.partitions

@@ -244,7 +244,7 @@ def test_who_never_sends_a_refused_batch_again_is_told_of_the_gap_after_a_while(
     assert send(2) is ErrorCode.not_leader_or_follower
     harness.advance(GAPS_EXCUSED_MS + 1)
     assert send(2) is ErrorCode.out_of_order_sequence_number
-    assert harness.connection.refusals is None, "nobody looks for them any more"
+    assert harness.client.refusals is None, "nobody looks for them any more"
 
 
 def test_a_gap_in_front_of_a_new_leader_may_be_filled_yet(harness: Harness) -> None:

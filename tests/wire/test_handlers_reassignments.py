@@ -8,8 +8,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from tests.wire.harness import Harness, parts, seconds
-from tests.wire.test_handlers_growth import grow
-from tidelog.cluster.image import BROKER_EPOCHS, NOBODY, encode_fields
+from tests.wire.test_handlers_partitions import grow
+from tidelog.cluster.facts import NOBODY, encode_fields
+from tidelog.cluster.paths import BROKER_EPOCHS
 from tidelog.cluster.store import Create, Refused, Unknown
 
 ALTER, LIST = 45, 46

@@ -18,7 +18,8 @@ from tests.wire.harness import (
     request_frame,
     seconds,
 )
-from tidelog.cluster.image import config_path, encode_fields
+from tidelog.cluster.facts import encode_fields
+from tidelog.cluster.paths import config_path
 from tidelog.cluster.store import Create, Delete, Write
 from tidelog.protocol.compression import compress
 
@@ -29,7 +30,7 @@ PATH = config_path("client-metrics", "wanted")
 def subscribe(harness: Harness, **settings: str) -> None:
     fields = encode_fields(**{name.replace("_", "."): text for name, text in settings.items()})
     known = PATH in harness.broker.image.versions
-    harness.broker.change([Write(PATH, fields) if known else Create(PATH, fields)], lambda _: None)
+    harness.broker.desk.change([Write(PATH, fields) if known else Create(PATH, fields)], lambda _: None)
     harness.settle()
 
 
@@ -82,7 +83,7 @@ def test_a_subscription_that_fits_another_client_is_not_told(harness: Harness) -
 
 
 def test_the_peer_s_address_can_be_selected(harness: Harness) -> None:
-    harness.connection.peer = ("10.1.2.3", 4_567)
+    harness.client.address, harness.client.port = "10.1.2.3", 4_567
     subscribe(harness, metrics="a", match="client_source_address=10[.].*,client_source_port=4567")
     assert get(harness).requested_metrics == ("a",)
 
@@ -117,7 +118,7 @@ def test_a_changed_subscription_is_told_at_once(harness: Harness) -> None:
     second = get(harness, first.client_instance_id)
     assert second.requested_metrics == ("a", "b")
     assert second.client_instance_id == first.client_instance_id
-    harness.broker.change([Delete(PATH)], lambda _: None)
+    harness.broker.desk.change([Delete(PATH)], lambda _: None)
     harness.settle()
     assert get(harness, first.client_instance_id).requested_metrics == ()
 

@@ -17,11 +17,14 @@ from tests.wire.harness import (
     Harness,
     batch_of,
     decode_answer,
+    other_connection,
     parts,
     seconds,
 )
 from tests.wire.requests import NOBODY, fetch_values, produce, produce_values
+from tests.wire.test_handlers_partitions import CREATE_PARTITIONS, grow_values
 from tidelog.base.limits import PIPELINED_REQUESTS_MAX
+from tidelog.cluster.store import Action, Delete, Multi, Outcome, Refused
 from tidelog.protocol import produce as produce_codec
 from tidelog.protocol import wire
 from tidelog.protocol.errors import MalformedRequest
@@ -190,7 +193,7 @@ def test_a_request_that_finds_the_waiting_room_full_does_no_harm_later(harness: 
     harness.holds_store = True
     for _ in range(PIPELINED_REQUESTS_MAX):
         harness.send(FETCH, 12, **fetch_values(harness, 12, {"t": [(0, 0)]}, max_wait_ms=1_000))
-    with pytest.raises(MalformedRequest, match="wait"):
+    with pytest.raises(MalformedRequest, match="pending"):
         harness.send(CREATE_TOPICS, 7, topics=(topic_of(7, "n"),), timeout=seconds(1), validate_only=False)
     harness.release_store()
     harness.advance(1_000)
@@ -219,6 +222,49 @@ def test_a_topic_is_deleted_and_can_be_made_again_empty(harness: Harness, versio
     assert produce(harness, 9, "t", batch_of()).error_code == ErrorCode.unknown_topic_or_partition
     harness.create_topic("t")
     assert produce(harness, 9, "t", batch_of()).base_offset == 0
+
+
+def test_a_topic_that_grows_while_it_is_deleted_is_deleted(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id = harness.create_topic("t")
+    topic = harness.broker.image.topics_by_id[topic_id]
+    perform = harness.store.perform
+
+    def as_zookeeper(action: Action) -> Outcome:
+        """It deletes no node that has others below it."""
+        if isinstance(action, Multi) and Delete(topic.path()) in action.operations:
+            doomed = {each.path for each in action.operations}
+            below = [path for path in harness.store.nodes if path.startswith(f"{topic.path()}/")]
+            if not doomed.issuperset(below):
+                return Refused(action.operations.index(Delete(topic.path())), "NotEmptyError")
+        return perform(action)
+
+    monkeypatch.setattr(harness.store, "perform", as_zookeeper)
+    harness.holds_store = True
+    harness.send(CREATE_PARTITIONS, 3, **grow_values(3, ("t", 2)))
+    part = parts(DELETE_TOPICS, 6)
+    asked = (part.DeleteTopicState(name="t", topic_id=None),)
+    with other_connection(harness):
+        harness.send(DELETE_TOPICS, 6, topics=asked, timeout=seconds(1))
+        harness.release_store()
+        (gone,) = harness.answer(DELETE_TOPICS, 6).responses
+    assert (gone.error_code, gone.error_message) == (0, None)
+    assert not [path for path in harness.store.nodes if path.startswith(topic.path())]
+
+
+def test_a_topic_that_another_request_deletes_first_is_told_as_that(harness: Harness) -> None:
+    harness.create_topic("t")
+    harness.holds_store = True
+    part = parts(DELETE_TOPICS, 6)
+    values = {"topics": (part.DeleteTopicState(name="t", topic_id=None),), "timeout": seconds(1)}
+    harness.send(DELETE_TOPICS, 6, **values)
+    with other_connection(harness):
+        harness.send(DELETE_TOPICS, 6, **values)
+        harness.release_store()
+        (row,) = harness.answer(DELETE_TOPICS, 6).responses
+    words = "The topic was deleted meanwhile."
+    assert (row.error_code, row.error_message) == (ErrorCode.unknown_topic_or_partition, words)
 
 
 def test_deletion_by_id(harness: Harness) -> None:

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from tests.protocol.reference import mutations
 from tests.wire.batches import with_crc
 from tests.wire.group_requests import serve_groups
-from tests.wire.harness import PRODUCE, START_MS, Harness, batch_of
+from tests.wire.harness import PRODUCE, START_MS, Harness, batch_of, new_client
 from tests.wire.requests import fetch, produce
 from tests.wire.samples import SAMPLED, sample_frames
-from tidelog.handlers.table import APIS
-from tidelog.protocol.connection import Connection
+from tidelog.protocol.apis import APIS
 from tidelog.protocol.errors import MalformedRequest, RefusedBatch
 
 BOUNDED = settings(deadline=None, suppress_health_check=[*HealthCheck], max_examples=400)
@@ -55,7 +54,7 @@ def offer(harness: Harness, frame: bytes) -> None:
     except MalformedRequest:
         harness.broker.waiting.drop(harness.connection)
         harness.answers()
-        harness.connection = Connection(2**20)
+        harness.client = new_client()
     harness.held_requests.clear()
     if harness.broker.waiting.count > 50:
         harness.advance(5 * 60 * 1_000)

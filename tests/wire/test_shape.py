@@ -24,7 +24,7 @@ from kio.static.primitive import Records, i64Timedelta
 from tests.protocol.reference import mutations
 from tests.wire.harness import encode
 from tidelog.base.limits import ARRAY_LENGTH_MAX
-from tidelog.handlers.table import APIS
+from tidelog.protocol.apis import APIS
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.messages import decode_request
 from tidelog.protocol.shape import check_shape

@@ -1,4 +1,4 @@
-"""What every room stands on: the clock, the disk, the bounds and the settings.
+"""The foundation of every room: the clock, the disk, the bounds and the settings.
 
 **Invariant:** imports nothing else of Tidelog.
 """

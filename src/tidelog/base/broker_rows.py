@@ -30,7 +30,7 @@ def _dynamic(
 
 
 def _later(name: str, kind: Kind, default: Value, meaning: str, minimum: float, maximum: float) -> Setting:
-    """Kept and checked for the compaction of topics, which nothing does."""
+    """A setting of compaction: accepted and checked, without effect."""
     idle = f"{meaning} Has no effect: records are not compacted."
     return Setting(name, kind, default, idle, minimum, maximum, change=Change.ANYWHERE, has_effect=False)
 
@@ -44,7 +44,7 @@ BROKER_ROWS = (
         "advertised.listeners",
         _LIST,
         None,
-        "Addresses told to clients, each to those of the listener of its name; by default the listeners.",
+        "Addresses that clients are told, one for each listener; by default the listeners themselves.",
     ),
     Setting(
         "listener.security.protocol.map",
@@ -57,13 +57,13 @@ BROKER_ROWS = (
         "inter.broker.listener.name",
         _S,
         None,
-        "The listener that brokers use; by default the one called as security.inter.broker.protocol says.",
+        "Name of the listener between brokers; by default the value of security.inter.broker.protocol.",
     ),
     Setting(
         "security.inter.broker.protocol",
         _S,
         PROTOCOLS[0],
-        "The listener that brokers use, by its protocol; only PLAINTEXT is served.",
+        "Protocol of the listener between brokers; only PLAINTEXT is served.",
         choices=PROTOCOLS,
     ),
     Setting("allow.insecure.listeners", _B, False, "Serve in plain text on addresses others can reach."),
@@ -78,21 +78,21 @@ BROKER_ROWS = (
     Setting("socket.send.buffer.bytes", _I, -1, "SO_SNDBUF; -1 leaves it to the OS.", -1),
     Setting("socket.receive.buffer.bytes", _I, -1, "SO_RCVBUF; -1 leaves it to the OS.", -1),
     Setting("socket.listen.backlog.size", _I, 1_024, "Connections that wait to be accepted.", 1),
-    _dynamic("max.connections", _I, INT32_MAX, "Connections at a time, up to the process's own bound.", 0),
-    _dynamic("max.connections.per.ip", _I, INT32_MAX, "Connections at a time from one address.", 0),
+    _dynamic("max.connections", _I, INT32_MAX, "Open connections, within the limit of the process.", 0),
+    _dynamic("max.connections.per.ip", _I, INT32_MAX, "Open connections from one address.", 0),
     Setting(
         "max.connections.per.ip.overrides",
         _S,
         "",
-        "The same for some: address:number, … (the names of hosts are not looked up).",
+        "The same for single addresses: address:number, … (host names are not resolved).",
         read=read_address_limits,
         change=Change.ANYWHERE,
     ),
     Setting("connections.max.idle.ms", _L, 600_000, "Close a connection that is idle this long; -1 never."),
-    Setting("fetch.max.bytes", _I, 57_671_680, "The most bytes one fetch is answered with.", 1024),
+    Setting("fetch.max.bytes", _I, 57_671_680, "The largest answer to a fetch.", 1024),
     Setting("max.incremental.fetch.session.cache.slots", _I, 1_000, "Fetch sessions kept.", 0),
     Setting("max.request.partition.size.limit", _I, 2_000, "Partitions described by one answer.", 1),
-    # Kafka's least is 1 MiB; smaller segments are of use on small disks and to see them rolled.
+    # Kafka's minimum is 1 MiB; smaller segments are useful on small disks and in tests of rolling.
     _dynamic("log.segment.bytes", _I, 1_073_741_824, "Size at which a segment is rolled.", 1024),
     _dynamic("log.roll.ms", _L, None, "Age at which a segment is rolled.", 1),
     Setting("log.roll.hours", _I, 168, "The same in hours.", 1),
@@ -104,25 +104,44 @@ BROKER_ROWS = (
         "log.retention.ms",
         _L,
         None,
-        "Age at which records may go; -1 never.",
+        "Age at which records are deleted; -1: never.",
         excluded=(0,),
         change=Change.ANYWHERE,
     ),
     Setting("log.retention.minutes", _I, None, "The same in minutes.", excluded=(0,)),
     Setting("log.retention.hours", _I, 168, "The same in hours.", excluded=(0,)),
-    _dynamic("log.retention.bytes", _L, -1, "Size of a partition beyond which its oldest segments go."),
-    Setting("log.retention.check.interval.ms", _L, 300_000, "How often retention looks.", 1),
-    _dynamic("log.segment.delete.delay.ms", _L, 60_000, "How long a deleted file stays.", 0),
-    _dynamic("log.cleanup.policy", _LIST, ("delete",), "How old records go.", choices=POLICIES),
-    _later("log.cleaner.delete.retention.ms", _L, DAY_MS, "How long a tombstone stays.", 0, INT64_MAX),
-    _later("log.cleaner.min.compaction.lag.ms", _L, 0, "Age before which a record stays.", 0, INT64_MAX),
-    _later("log.cleaner.max.compaction.lag.ms", _L, INT64_MAX, "Age at which it must go.", 1, INT64_MAX),
-    _later("log.cleaner.min.cleanable.ratio", _D, 0.5, "Dirty share that calls for compaction.", 0.0, 1.0),
+    _dynamic("log.retention.bytes", _L, -1, "Partition size above which the oldest segments are deleted."),
+    Setting("log.retention.check.interval.ms", _L, 300_000, "How often retention runs.", 1),
+    _dynamic(
+        "log.segment.delete.delay.ms", _L, 60_000, "Delay before a deleted segment's file is removed.", 0
+    ),
+    _dynamic("log.cleanup.policy", _LIST, ("delete",), "How old records are removed.", choices=POLICIES),
+    _later("log.cleaner.delete.retention.ms", _L, DAY_MS, "How long a tombstone is kept.", 0, INT64_MAX),
+    _later("log.cleaner.min.compaction.lag.ms", _L, 0, "Minimum age for compaction.", 0, INT64_MAX),
+    _later(
+        "log.cleaner.max.compaction.lag.ms",
+        _L,
+        INT64_MAX,
+        "Maximum age of an uncompacted record.",
+        1,
+        INT64_MAX,
+    ),
+    _later(
+        "log.cleaner.min.cleanable.ratio", _D, 0.5, "Share of dirty bytes that starts compaction.", 0.0, 1.0
+    ),
     _dynamic("log.flush.interval.messages", _L, INT64_MAX, "Records after which the log is fsynced.", 1),
     _dynamic("log.flush.interval.ms", _L, None, "Time after which the log is fsynced.", 0),
-    Setting("log.flush.scheduler.interval.ms", _L, INT64_MAX, "The same, where that is not set.", 0),
-    Setting("log.flush.offset.checkpoint.interval.ms", _I, 60_000, "How often recovery points are kept.", 0),
-    _dynamic("log.message.timestamp.type", _S, "CreateTime", "Whose clock counts.", choices=TIMESTAMP_TYPES),
+    Setting(
+        "log.flush.scheduler.interval.ms", _L, INT64_MAX, "The same, if log.flush.interval.ms is not set.", 0
+    ),
+    Setting("log.flush.offset.checkpoint.interval.ms", _I, 60_000, "How often recovery points are saved.", 0),
+    _dynamic(
+        "log.message.timestamp.type",
+        _S,
+        "CreateTime",
+        "The timestamp of records: set by producer or broker.",
+        choices=TIMESTAMP_TYPES,
+    ),
     _dynamic("log.message.timestamp.before.max.ms", _L, INT64_MAX, "How old a timestamp may be.", 0),
     _dynamic("log.message.timestamp.after.max.ms", _L, 3_600_000, "How far ahead a timestamp may be.", 0),
     Setting(
@@ -134,12 +153,12 @@ BROKER_ROWS = (
         has_effect=False,
     ),
     _dynamic("message.max.bytes", _I, 1_048_588, "The largest record batch.", 0),
-    _dynamic("compression.type", _S, "producer", "The codec batches are kept in.", choices=CODECS),
+    _dynamic("compression.type", _S, "producer", "The codec in which batches are stored.", choices=CODECS),
     _dynamic(
         "compression.gzip.level",
         _I,
         -1,
-        "How hard gzip tries, where the broker compresses.",
+        "Level of gzip, where the broker compresses.",
         -1,
         9,
         _GZIP_LEVELS,
@@ -150,32 +169,41 @@ BROKER_ROWS = (
         "min.insync.replicas", _I, 1, "Replicas that must have a record before acks=all is answered.", 1
     ),
     _dynamic("producer.id.expiration.ms", _I, DAY_MS, "How long an idle producer is remembered.", 1),
-    Setting("producer.id.expiration.check.interval.ms", _I, 600_000, "How often that is looked at.", 1),
     Setting(
-        "probe.listener", _S, "", "host:port of /metrics and /health; empty: none. Port 0 is a free one."
+        "producer.id.expiration.check.interval.ms", _I, 600_000, "How often idle producers are removed.", 1
     ),
-    _dynamic("operator.log.level", _S, "info", "The least that is written to the log.", choices=LEVELS),
-    Setting("operator.log.format", _S, "text", "How a line of the log looks.", choices=("text", "json")),
+    Setting(
+        "probe.listener", _S, "", "host:port of /metrics and /health; empty: off; port 0: any free port."
+    ),
+    _dynamic("operator.log.level", _S, "info", "The lowest level that is logged.", choices=LEVELS),
+    Setting("operator.log.format", _S, "text", "The format of log lines.", choices=("text", "json")),
     Setting(
         "zookeeper.connect",
         _S,
         "",
-        "host:port,…/chroot of the ZooKeeper that brokers share; empty: this broker is alone.",
+        "host:port,…/chroot of the ZooKeeper that brokers share; empty: a single broker with its own store.",
     ),
-    Setting("zookeeper.session.timeout.ms", _I, 18_000, "How long a broker may be silent and live.", 500),
-    Setting("zookeeper.connection.timeout.ms", _I, 18_000, "How long a start waits for ZooKeeper.", 1),
-    Setting("zookeeper.set.acl", _B, False, "Let nobody else touch what this broker makes there."),
-    Setting("zookeeper.username", _S, "", "By which it is known there (digest)."),
-    Setting("zookeeper.password", Kind.PASSWORD, None, "The password that goes with it."),
-    Setting("zookeeper.ssl.client.enable", _B, False, "Speak TLS with it."),
-    Setting("zookeeper.ssl.truststore.location", _S, "", "Whom to trust there: certificates, as PEM."),
-    Setting("zookeeper.ssl.keystore.location", _S, "", "Our certificate and its key, as PEM."),
-    Setting("zookeeper.ssl.keystore.password", Kind.PASSWORD, None, "The password of that key."),
+    Setting("zookeeper.session.timeout.ms", _I, 18_000, "Silence after which a broker counts as gone.", 500),
+    Setting("zookeeper.connection.timeout.ms", _I, 18_000, "How long startup waits for ZooKeeper.", 1),
+    Setting("zookeeper.set.acl", _B, False, "Create nodes that only this broker's user may read or change."),
+    Setting("zookeeper.username", _S, "", "The broker's user in ZooKeeper (digest)."),
+    Setting("zookeeper.password", Kind.PASSWORD, None, "The password of zookeeper.username."),
+    Setting("zookeeper.ssl.client.enable", _B, False, "Connect to ZooKeeper with TLS."),
+    Setting("zookeeper.ssl.truststore.location", _S, "", "Trusted certificates for ZooKeeper, as PEM."),
+    Setting(
+        "zookeeper.ssl.keystore.location", _S, "", "The broker's certificate and key for ZooKeeper, as PEM."
+    ),
+    Setting(
+        "zookeeper.ssl.keystore.password",
+        Kind.PASSWORD,
+        None,
+        "The password of the broker's key for ZooKeeper.",
+    ),
     Setting(
         "zookeeper.ssl.endpoint.identification.algorithm",
         _S,
         "HTTPS",
-        "Nothing: whatever host its certificate is of.",
+        "Empty: do not compare ZooKeeper's certificate with its host name.",
     ),
-    Setting("telemetry.max.bytes", _I, 1_048_576, "The most that a client's pushed metrics may take.", 1),
+    Setting("telemetry.max.bytes", _I, 1_048_576, "The largest push of client metrics.", 1),
 )

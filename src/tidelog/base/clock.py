@@ -1,6 +1,6 @@
-"""The two clocks: the wall clock that stamps records, and the monotonic one that measures waiting.
+"""The two clocks: the wall clock that stamps records, and the monotonic clock that measures waiting.
 
-The core never reads a clock: `now_ms` is an argument. The shell reads these and passes them in.
+The core never reads a clock: `now_ms` is an argument. The shell reads the clocks and passes the times in.
 """
 
 from __future__ import annotations

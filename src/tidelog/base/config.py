@@ -1,10 +1,10 @@
-"""The settings in force: a broker's, resolved from what was set where, and a topic's, as plain attributes.
+"""The settings in force: the resolved settings of a broker, and a topic's settings as plain attributes.
 
-A broker's setting is its dynamic one, else the cluster's dynamic default, else the one of its file, else
-Kafka's default. A topic's own setting falls back to the broker's. `TopicSettings` has the resolved values
-as plain attributes, because the hot path reads them.
+A broker setting resolves in this order: its dynamic value, the cluster's dynamic default, its configuration
+file, Kafka's default. A topic's own setting falls back to the broker's. `TopicSettings` has the resolved
+values as plain attributes, because the hot path reads them.
 
-**Invariant:** what is in force was parsed and is within its bounds.
+**Invariant:** a value in force was parsed and is within its bounds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GROUP_SETTINGS = {
     )
 }
 CLIENT_METRICS_SETTINGS = {row.name: row for row in CLIENT_METRICS_ROWS}
-# The broker's settings that answer for another one which is not set, the finest unit first.
+# Broker settings that stand in for a setting that is not set (hours for ms), the finest unit first.
 _ANSWERING = {tried[0][0]: tuple(name for name, _ in tried) for tried in TOPIC_FALLBACKS.values()}
 
 _HEARTBEAT, _SESSION = "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"
@@ -91,13 +91,14 @@ class BrokerSettings:
         _check_coordinator(self)
 
     def set_dynamic(self, own: Mapping[str, str], default: Mapping[str, str]) -> None:
-        """What was changed at run time, for this broker and for all; InvalidSetting changes nothing."""
+        """Replace the settings changed at run time, of this broker and of all; InvalidSetting changes
+        nothing."""
         dynamic, dynamic_default = _parse_dynamic(own), _parse_dynamic(default)
         self._dynamic, self._dynamic_default = dynamic, dynamic_default
         self.values = self._all_values()
 
     def _all_values(self) -> Mapping[str, Value | None]:
-        """What was set, or the default; another object whenever something has changed."""
+        """Every setting's value, set or default; a new object whenever a setting has changed."""
         return {**_DEFAULTS, **self._static, **self._dynamic_default, **self._dynamic}
 
     def value(self, name: str) -> Value | None:
@@ -132,9 +133,10 @@ class BrokerSettings:
         return value or ()
 
     def synonyms(self, name: str) -> list[Synonym]:
-        """Where the value of a setting may come from, the place that wins first.
+        """Where the value of a setting may come from, the winning place first.
 
-        A setting that answers for another one (`log.retention.hours`) is told behind that one only.
+        A setting that stands in for others (`log.retention.hours`) is listed only as the source of those
+        others.
         """
         names = _ANSWERING.get(name, (name,))
         found = [
@@ -154,7 +156,7 @@ class BrokerSettings:
         return found[first:]
 
     def idle(self) -> list[str]:
-        """The settings that were given and do nothing."""
+        """The settings that were given and have no effect."""
         return [name for name in self._static if not BROKER_SETTINGS[name].has_effect]
 
 
@@ -168,13 +170,13 @@ def _parse_broker(properties: Mapping[str, str]) -> dict[str, Value]:
 
 
 def _parse_dynamic(properties: Mapping[str, str]) -> dict[str, Value]:
-    """Without what is read when a broker starts: it would be shown, and not be in force."""
+    """The parsed values, without settings read only at startup: they would be shown but not be in force."""
     parsed = _parse_broker(properties)
     return {name: value for name, value in parsed.items() if BROKER_SETTINGS[name].is_dynamic}
 
 
 def broker_setting(key: str) -> Setting | None:
-    """The row of a broker's key; None for one of a single listener, which is of no use here."""
+    """The row of a broker's key; None for a key prefixed with a listener name, which is not supported."""
     row = BROKER_SETTINGS.get(ALIASES.get(key, key))
     if row is None and not is_of_listener(key):
         raise UnknownSetting(f"{key}: no such setting{nearest_name(key, BROKER_SETTINGS)}", key)
@@ -194,7 +196,7 @@ def check_topic_setting(name: str, text: str) -> Value:
 
 
 def check_topic_settings(overrides: Mapping[str, str]) -> None:
-    """Whether a topic's settings may stand together; InvalidSetting if not."""
+    """Raise InvalidSetting if a topic's settings contradict each other."""
     values = {name: check_topic_setting(name, text) for name, text in overrides.items()}
     least, most = values.get("min.compaction.lag.ms"), values.get("max.compaction.lag.ms")
     if isinstance(least, int) and isinstance(most, int) and least > most:
@@ -202,12 +204,12 @@ def check_topic_settings(overrides: Mapping[str, str]) -> None:
 
 
 def group_number(settings: BrokerSettings, own: Mapping[str, str], key: str) -> int:
-    """What holds for a group: its own number, else the broker's, kept within the broker's bounds, which may
-    have moved since the number was set."""
+    """The number in force for a group: its own, else the broker's, clamped to the broker's present bounds.
+    The bounds may have changed since the number was set."""
     value = settings.number(f"group.{key}")
     try:
         taken = GROUP_SETTINGS[key].parse(own[key]) if key in own else value
-    except InvalidSetting:  # another version of this program took it
+    except InvalidSetting:  # accepted by another version of this program
         taken = value
     assert isinstance(taken, int), key
     least, most = (settings.number(name) for name in _bounds_of(key))
@@ -220,7 +222,7 @@ def _bounds_of(key: str) -> tuple[str, str]:
 
 
 def check_group_settings(settings: BrokerSettings, own: Mapping[str, str]) -> None:
-    """Whether a group's own numbers are within the broker's bounds and may stand together."""
+    """Raise InvalidSetting if a group's numbers exceed the broker's bounds or contradict each other."""
     check_within_bounds(settings, own)
     beat, session = (int(own.get(key, settings.number(f"group.{key}"))) for key in (_HEARTBEAT, _SESSION))
     if session <= beat:
@@ -228,14 +230,15 @@ def check_group_settings(settings: BrokerSettings, own: Mapping[str, str]) -> No
 
 
 def check_within_bounds(settings: BrokerSettings, own: Mapping[str, str], prefix: str = "") -> None:
-    """Whether what is set, by a group or as `group.…` by a broker, is within the broker's bounds."""
+    """Raise InvalidSetting if a number of a group (or a `group.…` number of the broker) exceeds the broker's
+    bounds."""
     for key in _BOUNDED:
         if prefix + key in own:
             _check_bounds(settings, key, prefix + key, int(own[prefix + key]))
 
 
 def _check_coordinator(settings: BrokerSettings) -> None:
-    """Whether a broker's settings of groups may stand together."""
+    """Raise InvalidSetting if the broker's group settings contradict each other."""
     _check_order(settings, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
     for key in _BOUNDED:
         _check_order(settings, *_bounds_of(key))
@@ -274,10 +277,10 @@ class TopicSettings:
         "is_deleted",
         "is_unclean_election_allowed",
         "max_message_bytes",
+        "may_have_gaps",
         "min_insync_replicas",
         "overrides",
         "producer_expiration_ms",
-        "recovers_alone",
         "recovers_balanced",
         "retention_bytes",
         "retention_ms",
@@ -290,7 +293,9 @@ class TopicSettings:
         "uses_append_time",
     )
 
-    def __init__(self, broker: BrokerSettings, overrides: Mapping[str, str]) -> None:
+    def __init__(
+        self, broker: BrokerSettings, overrides: Mapping[str, str], was_compacted: bool = False
+    ) -> None:
         values = {name: resolve_topic_setting(broker, overrides, name) for name in TOPIC_FALLBACKS}
 
         def number(name: str) -> int:
@@ -303,6 +308,7 @@ class TopicSettings:
         self.overrides = dict(overrides)
         self.is_deleted = "delete" in policies
         self.is_compacted = "compact" in policies
+        self.may_have_gaps = self.is_compacted or was_compacted  # compaction removed records
         codec_name = str(values["compression.type"])
         self.codec_name = "none" if codec_name == "uncompressed" else codec_name
         level = values.get(f"compression.{codec_name}.level")
@@ -318,7 +324,6 @@ class TopicSettings:
         self.recovers_balanced = strategy == "Balanced"
         is_unclean = bool(values["unclean.leader.election.enable"])
         self.is_unclean_election_allowed = is_unclean or strategy == "Aggressive"
-        self.recovers_alone = is_unclean or strategy != "None"  # by its only member
         self.retention_bytes = number("retention.bytes")
         self.retention_ms = number("retention.ms")
         self.segment_bytes = number("segment.bytes")
@@ -328,6 +333,11 @@ class TopicSettings:
         self.timestamp_after_max_ms = number("message.timestamp.after.max.ms")
         self.timestamp_before_max_ms = number("message.timestamp.before.max.ms")
         self.producer_expiration_ms = broker.number("producer.id.expiration.ms")
+
+    @property
+    def recovers_alone(self) -> bool:
+        """Whether a partition may recover from its only member, whatever that member may have lost."""
+        return self.recovers_balanced or self.is_unclean_election_allowed
 
 
 def resolve_topic_setting(broker: BrokerSettings, overrides: Mapping[str, str], name: str) -> Value:

@@ -1,6 +1,13 @@
-"""What a state machine decides: records to be appended, and answers that wait until they are committed.
+"""The outcome of a state machine's input: records to append, and answers that wait for their commit.
 
-**Invariant:** deciding changes nothing that a record stands for; that happens when the record is replayed.
+| machine                   | what it changes while it decides                                             |
+|---------------------------|------------------------------------------------------------------------------|
+| transactions              | nothing that a record stands for                                             |
+| consumer groups, offsets  | nothing that a record stands for                                             |
+| classic groups            | generation, leader, protocol and members, before their record is written, as |
+|                           | Kafka does: `Turn.formers` has the former group, to revert to                |
+
+**Invariant:** after a decision is replayed, refused or reverted, the state is what the journal gives.
 """
 
 from __future__ import annotations
@@ -9,38 +16,44 @@ from typing import Any, NamedTuple, Protocol
 
 
 class Entry(NamedTuple):
-    """One record of a journal; no value takes the key away."""
+    """One record of a journal; an entry without a value deletes its key."""
 
     key: bytes
     value: bytes | None
-    fact: object | None = None  # what it says, if somebody has that at hand
+    fact: object | None = None  # the decoded value, if the caller has it at hand
 
 
 class Ticket(Protocol):
-    """The place of somebody who waits for an answer."""
+    """The place of a client that waits for an answer."""
 
     @property
     def is_gone(self) -> bool:
-        """Nobody waits there any more."""
+        """Whether the client stopped waiting: its connection was closed."""
         ...
 
     def give(self, answer: Any) -> None:
-        """The answer, once."""
+        """Deliver the answer, once."""
         ...
 
     def fail(self, code: int) -> None:
-        """There will be no answer, for that reason; nothing if there was one."""
+        """End the wait with an error code; without effect after an answer."""
         ...
 
 
 class Decision:
-    """What one input leads to, while it is being put together."""
+    """What one input leads to, while the state machine decides it."""
 
-    __slots__ = ("answers", "entries")
+    __slots__ = ("answers", "entries", "told")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.answers: list[tuple[Ticket, Any]] = []
+        self.told: list[tuple[Ticket, Any]] = []
 
     def answer(self, ticket: Ticket, answer: Any) -> None:
+        """When the entries are committed, and all that was decided before them."""
         self.answers.append((ticket, answer))
+
+    def tell(self, ticket: Ticket, answer: Any) -> None:
+        """Now: the answer reflects only what is committed already."""
+        self.told.append((ticket, answer))

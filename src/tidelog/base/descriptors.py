@@ -1,11 +1,11 @@
-"""The descriptors that the files of one server have open: few enough for the limit of the process.
+"""The table of open file descriptors of one server, kept below the limit of the process.
 
-A file asks here before it opens its descriptor. When every place is taken, a file that was not used lately
-loses its own, and opens it again when it is next needed. A use is one flag (second chance), so the way of
-an append is none the longer for it.
+A file asks here before it opens its descriptor. When every place is occupied, a file that was not used lately
+is suspended: its descriptor is closed, and opened again at the next use. A use sets one flag (second chance
+algorithm), so appends do not become slower.
 
 **Invariant:** a pinned file keeps its descriptor; only the thread that reads and writes the files opens
-one here.
+descriptors here.
 """
 
 from __future__ import annotations
@@ -44,21 +44,21 @@ class Descriptors:
         self.count_max = self._count_usual = max(count_max, OPEN_FILES_MIN)
         self.pinned_count = 0
         self.page = memoryview(bytearray(PAGE_SIZE))  # for small reads, one at a time
-        self.tells_cold = hasattr(os, "RWF_NOWAIT")  # the file system says whether a page is in memory
+        self.tells_cold = hasattr(os, "RWF_NOWAIT")  # the file system reports whether a page is in memory
         self._tenants: OrderedDict[int, ref[Tenant]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._tenants)
 
     def open(self, path: str, flags: int, tenant: Tenant) -> int:
-        """Open a file, closing others if there are too many."""
+        """Open a file; suspend other files first if too many are open."""
         self._make_room()
         try:
             descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
         except OSError as error:
             if error.errno not in TOO_MANY_OPEN:
                 raise
-            # Others in this process use more than was thought: from now on there are fewer for files.
+            # The rest of the process uses more descriptors than estimated: lower the bound for files.
             self.count_max = max(min(self.count_max, len(self)) - OPEN_FILES_YIELDED, OPEN_FILES_MIN)
             self._make_room()
             descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
@@ -68,8 +68,8 @@ class Descriptors:
         return descriptor
 
     def _make_room(self) -> None:
-        """Close what was not used since it was last looked at. If nearly all are pinned, there are more open
-        than there should be, until they are let go."""
+        """Suspend files that were not used since the last pass. If nearly all files are pinned, the table
+        exceeds its bound until some are unpinned."""
         pinned_passed = 0
         while len(self._tenants) >= self.count_max and pinned_passed < PINNED_FILES_PASSED:
             descriptor, known = next(iter(self._tenants.items()))

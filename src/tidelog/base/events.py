@@ -1,9 +1,10 @@
-"""What happened, for the operator: a level, the name of the fact, and its particulars by name.
+"""Facts for the operator's log: a level, the name of the event, and its particulars by name.
 
-The core appends these to `Broker.events`; the shell writes them, one line for each. The name is the same
-for all facts of a kind, because lines are counted and left out by it.
+The core appends events to the `Outbox`; the shell writes them, one line each. The name is an API: alerts
+match it, lines are counted and suppressed by it, and `docs/operations.md` lists it. It is a noun and a past
+participle (`replica distrusted`), the same for all events of a kind.
 
-**Invariant:** a password, a key or the contents of a record never is a particular.
+**Invariant:** a password, a key or the contents of a record is never among the particulars.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What to install for a part of Tidelog that not everybody needs.
+"""How to install an optional part of Tidelog.
 
-Packages are named one by one: `pip install 'tidelog[spark]'` finds nothing where Tidelog came from a checkout
-or from a wheel on disk.
+The command names the packages one by one: `pip install 'tidelog[spark]'` finds nothing where Tidelog was
+installed from a checkout or from a wheel on disk.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import shlex
 
 
 def install_command(extra: str) -> str:
-    """The command that installs what an extra of ours asks for, however Tidelog was installed."""
-    from importlib.metadata import PackageNotFoundError, requires  # takes a while, and is for messages only
+    """The command that installs the packages of an extra, however Tidelog was installed."""
+    from importlib.metadata import PackageNotFoundError, requires  # a slow import, needed only for messages
 
     try:
         rows = requires("tidelog") or []
-    except PackageNotFoundError:  # run from a source tree that was never installed
+    except PackageNotFoundError:  # run from a source tree that is not installed
         rows = []
     marker = f'extra == "{extra}"'
     packages = [

@@ -1,10 +1,10 @@
-"""All that Tidelog asks of a disk: a `Directory`, its `File`s, and `FileSlice`s to send from them.
+"""All that Tidelog needs of a disk: a `Directory`, its `File`s, and `FileSlice`s to send from them.
 
-The real disk is here; a simulated one, with lost writes and failing fsyncs, implements the same two
-classes for the tests.
+The real disk is here; the tests have a simulated disk, with lost writes and failing fsyncs, that implements
+the same two protocols.
 
 **Invariant:** a write either reaches the file whole or raises; a `FileSlice` never yields bytes
-other than those it was made for (its file's `generation` moves whenever the file shrinks).
+other than those it was made for (its file's `generation` changes whenever the file shrinks).
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from tidelog.base.descriptors import Descriptors
-from tidelog.base.limits import COPY_CHUNK_SIZE, RESERVED_AHEAD_MAX, RESERVED_FOR_SIZE
+from tidelog.base.limits import COPY_CHUNK_SIZE, RESERVED_AHEAD_MAX, RESERVED_FOR_SIZE, REWRITE_CHUNK_SIZE
 from tidelog.base.reserve import reserve
 
 Buffer = bytes | bytearray | memoryview
 
-REWRITTEN_TOGETHER = 1 << 20
-_BLOCK_SIZE = 512  # what a disk's space is told in
-_NOTHING_MORE = 1 << 63  # is reserved: the disk cannot, or has no room
+LOCK_NAME = ".lock"
+_BLOCK_SIZE = 512  # the unit of `st_blocks`
+_NOTHING_MORE = 1 << 63  # end of the reservation when the disk cannot reserve or is full
 _NOWAIT = getattr(os, "RWF_NOWAIT", 0)
-CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)  # whether a page is in memory
+# The file system does not report whether a page is in memory.
+CANNOT_SAY = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class Cold(Exception):
-    """A range of a file is not in memory: to read it is to wait for the disk."""
+    """A range of a file is not in memory: reading it would wait for the disk."""
 
     def __init__(self, file: File, position: int, size: int) -> None:
         super().__init__(f"{file.name} at {position}")
@@ -39,7 +40,7 @@ class Cold(Exception):
 
 
 class File(Protocol):
-    """A file that grows at its end, is read anywhere, and may be cut."""
+    """A file that is appended to, read anywhere, and may be truncated."""
 
     name: str
     size: int
@@ -47,7 +48,7 @@ class File(Protocol):
 
     @property
     def folder(self) -> str:
-        """The path of the folder that it is in."""
+        """The path of the folder that contains the file."""
 
     def append(self, data: Buffer) -> int:
         """Write `data` at the end; return the position of its first byte."""
@@ -56,33 +57,33 @@ class File(Protocol):
         """At most `size` bytes from `position`; fewer only at the end of the file."""
 
     def read_now(self, position: int, size: int) -> Buffer:
-        """The same, if that need not wait for the disk, in memory that is used again by the next such read of
-        any file; Cold if it must."""
+        """Like `read`, but without waiting for the disk: raises Cold if a page is not in memory. The result
+        is valid only until the next `read_now` of any file."""
 
     def truncate(self, size: int) -> None: ...
 
     def trim(self) -> None:
-        """Give back what was reserved of the disk for more, if that can be done: nothing will be appended for
-        now. On some file systems it waits for all that is not durable yet."""
+        """Free the blocks reserved beyond the end, if the file system can: no append is expected for now.
+        On some file systems this waits until all earlier writes are durable."""
 
     def rewrite(self, size: int) -> None:
-        """Write the first `size` bytes once more as they are. After an fsync that failed they may be in
-        memory alone and pass for written: a second one would report success."""
+        """Write the first `size` bytes again, unchanged. After a failed fsync they may exist only in memory
+        and be marked clean, so that a second fsync would report success."""
 
     def sync(self) -> None:
-        """Make the bytes durable. The one call here that may run on another thread."""
+        """Make the bytes durable. The only method here that may run on another thread."""
 
     def modified_ms(self) -> int: ...
 
     def fileno(self) -> int:
-        """A descriptor for sendfile, or -1 where there is none."""
+        """A descriptor for sendfile, or -1 if the file has none."""
 
     @property
     def is_scarce(self) -> bool:
-        """Whether a range of it had better be copied than pinned: too many files are pinned already."""
+        """True when too many files are pinned, so ranges should be copied instead."""
 
     def pin(self) -> None:
-        """From here on there is a descriptor, and it stays the same until `unpin`."""
+        """Keep the same descriptor open until `unpin`."""
 
     def unpin(self) -> None: ...
 
@@ -91,15 +92,15 @@ class File(Protocol):
 
 
 class Mount(NamedTuple):
-    """Which file system a folder is on, and by which mount of it. Mounts are numbered within a namespace:
-    systemd and containers may make one for each start of a process."""
+    """The file system of a folder, and its mount. Mounts are numbered within a namespace; systemd and
+    containers may create a namespace at each start of a process."""
 
     file_system: str
     namespace: str
     number: str
 
     def is_same(self, other: Mount) -> bool:
-        """Whether it was not unmounted between the two, as far as this process can see."""
+        """Whether the file system was not unmounted between the two, as far as this process can see."""
         if self.file_system != other.file_system:
             return False
         return self.namespace != other.namespace or self.number == other.number
@@ -115,29 +116,30 @@ class Directory(Protocol):
     def names(self) -> list[str]: ...
 
     def sizes(self) -> dict[str, int]:
-        """The files in this folder, by name, with their sizes."""
+        """The files in this folder with their sizes, by name."""
 
     def exists(self, name: str) -> bool: ...
 
     def folder(self, name: str) -> Directory:
-        """The folder of that name inside this one, made if missing."""
+        """The subfolder of that name, created if missing."""
 
     def rename(self, old: str, new: str) -> None: ...
 
     def remove(self, name: str) -> None:
-        """Remove a file, or a folder and all in it; no error if it is gone."""
+        """Remove a file, or a folder and all in it; no error if it does not exist."""
 
     def read_whole(self, name: str) -> bytes | None:
         """The content of a small file, or None if there is no such file."""
 
     def replace_whole(self, name: str, content: bytes, durable: bool = True) -> None:
-        """Atomically put `content` in place of the file of that name; durably, unless it can be remade."""
+        """Atomically replace the file of that name; durably, unless its content can be recreated."""
 
-    def copy(self, name: str, size: int, target: Directory) -> None:
-        """Put the first `size` bytes of a file into `target`, durably. May run on another thread."""
+    def copy(self, name: str, size: int, target: Directory, start: int = 0) -> None:
+        """Copy the first `size` bytes of a file into `target`, durably. If `target` already has the first
+        `start` bytes, only the rest is copied. May run on another thread."""
 
     def space(self) -> tuple[int, int]:
-        """The bytes of the disk, and how many of them may still be used."""
+        """The size of the disk in bytes, and the bytes that are still available."""
 
     def mount(self) -> Mount: ...
 
@@ -158,7 +160,7 @@ class FileSlice:
         file.pin()
 
     def read(self) -> bytes:
-        """The bytes themselves, for whoever cannot sendfile."""
+        """The bytes themselves, for callers that cannot sendfile."""
         return self.file.read(self.position, self.size)
 
     def is_valid(self) -> bool:
@@ -169,7 +171,8 @@ class FileSlice:
 
 
 class DiskFile:
-    """Its descriptor may be closed when others need one, and is opened again at the next use."""
+    """A file of the real disk. Its descriptor may be closed when others need one, and is opened again at the
+    next use."""
 
     __slots__ = (
         "__weakref__",
@@ -194,11 +197,11 @@ class DiskFile:
         self._open(os.O_CREAT)
         found = os.fstat(self._descriptor)
         self.size = found.st_size
-        self._reserved_end = found.st_blocks * _BLOCK_SIZE  # also by who had it open when it crashed
+        self._reserved_end = found.st_blocks * _BLOCK_SIZE  # may include reservations from before a crash
         self.generation = 0
 
     def _open(self, flags: int = 0) -> int:
-        # A folder that is renamed is closed first: nothing of it is opened under the old name again.
+        # A folder is closed before it is renamed: no file of it is opened under the old name again.
         path = os.path.join(self._directory.path, self.name)
         self._descriptor = self._directory.descriptors.open(path, os.O_RDWR | os.O_APPEND | flags, self)
         return self._descriptor
@@ -218,13 +221,13 @@ class DiskFile:
         return position
 
     def _reserve(self, descriptor: int, end: int) -> None:
-        """Have room as far as `end`, and for as much again as the file will have then, within bounds."""
+        """Reserve blocks up to `end`, and as much again as the file will have then, within bounds."""
         reserved_end = end + min(end, RESERVED_AHEAD_MAX)
         is_had = reserve(descriptor, self.size, reserved_end - self.size)
         self._reserved_end = reserved_end if is_had else _NOTHING_MORE
 
     def _append_rest(self, data: Buffer, written: int) -> int:
-        """A short write means a nearly full disk: the next attempt says so by raising."""
+        """A short write means a nearly full disk: the next attempt raises the error."""
         view = memoryview(data)
         while written < len(view):
             written += os.write(self._descriptor, view[written:])
@@ -253,7 +256,7 @@ class DiskFile:
             if found == size:
                 return page
             if not found or not os.preadv(descriptor, (page[found:],), position + found, _NOWAIT):
-                return page[:found]  # the file ends there
+                return page[:found]  # the end of the file
         except BlockingIOError:
             pass
         except OSError as failure:
@@ -261,7 +264,7 @@ class DiskFile:
                 raise
             descriptors.tells_cold = False
             return os.pread(descriptor, size, position)
-        if self.is_scarce:  # it could not be pinned while somebody reads it
+        if self.is_scarce:  # the file cannot be pinned while it is read
             return os.pread(descriptor, size, position)
         raise Cold(self, position, size)
 
@@ -273,30 +276,30 @@ class DiskFile:
 
     def trim(self) -> None:
         if self._reserved_end - self.size >= RESERVED_FOR_SIZE:
-            with suppress(OSError):  # then the space is back when the file is removed
+            with suppress(OSError):  # then the blocks are freed when the file is removed
                 self._give_back(self.fileno())
         self._reserved_end = 0
 
     def _give_back(self, descriptor: int) -> None:
         found = os.fstat(descriptor)
-        if found.st_size == self.size:  # to cut nothing is all that is asked for
+        if found.st_size == self.size:  # nothing to truncate
             os.ftruncate(descriptor, self.size)
-            os.utime(descriptor, ns=(found.st_atime_ns, found.st_mtime_ns))  # retention may go by it
+            os.utime(descriptor, ns=(found.st_atime_ns, found.st_mtime_ns))  # retention may depend on it
 
     def rewrite(self, size: int) -> None:
         descriptor = os.open(os.path.join(self._directory.path, self.name), os.O_RDWR | os.O_CLOEXEC)
-        try:  # the other descriptor appends, whatever position it is told
-            for position in range(0, size, REWRITTEN_TOGETHER):
-                data = os.pread(descriptor, min(REWRITTEN_TOGETHER, size - position), position)
+        try:  # an O_APPEND descriptor ignores the position
+            for position in range(0, size, REWRITE_CHUNK_SIZE):
+                data = os.pread(descriptor, min(REWRITE_CHUNK_SIZE, size - position), position)
                 if os.pwrite(descriptor, data, position) != len(data):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(descriptor)
 
     def sync(self) -> None:
-        """On another thread only while pinned. A descriptor that was opened after the writes tells of their
-        failure too if nobody was told before (Linux 4.17), for as long as the kernel remembers the file: an
-        error of a file that was closed for want of descriptors may be forgotten under memory pressure."""
+        """On another thread only while pinned. A descriptor opened after the writes also reports their
+        failure if no descriptor has reported it yet (Linux 4.17), as long as the kernel keeps the inode:
+        under memory pressure, the error of a suspended file may be lost."""
         descriptor = self.fileno()
         os.fdatasync(descriptor) if hasattr(os, "fdatasync") else os.fsync(descriptor)
 
@@ -333,7 +336,7 @@ class DiskFile:
                 self.suspend()
 
     def close(self) -> None:
-        if self._descriptor >= 0 and not self._closing:  # by its name it could be another file by now
+        if self._descriptor >= 0 and not self._closing:  # the name may refer to another file by now
             self.trim()
         self._closing = True
         if self._pin_count == 0:
@@ -345,7 +348,7 @@ class DiskFile:
             self._directory.descriptors.close(descriptor)
 
     def __del__(self) -> None:
-        """A log that was dropped and not closed, as by a crash in a test, keeps no descriptor."""
+        """A log that was dropped without closing, as in a simulated crash, keeps no descriptor."""
         self.suspend()
 
 
@@ -406,14 +409,17 @@ class DiskDirectory:
         if durable:
             self.sync()
 
-    def copy(self, name: str, size: int, target: Directory) -> None:
+    def copy(self, name: str, size: int, target: Directory, start: int = 0) -> None:
         with (
             open(os.path.join(self.path, name), "rb") as reader,
-            open(os.path.join(target.path, name), "wb") as writer,
+            open(os.path.join(target.path, name), "r+b" if start else "wb") as writer,
         ):
-            while size > 0 and (piece := reader.read(min(size, COPY_CHUNK_SIZE))):
+            reader.seek(start)
+            writer.seek(start)
+            rest = size - start
+            while rest > 0 and (piece := reader.read(min(rest, COPY_CHUNK_SIZE))):
                 writer.write(piece)
-                size -= len(piece)
+                rest -= len(piece)
             writer.flush()
             os.fsync(writer.fileno())
 
@@ -429,7 +435,7 @@ class DiskDirectory:
                 mounts = [line.split(" ") for line in file]
         except OSError:
             return Mount(f"{device}/{file_system}", "", "")
-        # Of the mounts that the path is below, the last one made is the one in use.
+        # The last of several mounts on the path is the one in use.
         folder = os.path.join(os.path.realpath(self.path), "")
         above = [(len(row[4]), int(row[0])) for row in mounts if folder.startswith(os.path.join(row[4], ""))]
         number = str(max(above, default=(0, 0))[1])
@@ -447,7 +453,9 @@ class DirectoryLock:
     """An exclusive lock on a log directory (L11), held by the file descriptor of `.lock`."""
 
     def __init__(self, path: str) -> None:
-        self._descriptor = os.open(os.path.join(path, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = os.open(
+            os.path.join(path, LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+        )
         try:
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

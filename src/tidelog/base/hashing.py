@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from tidelog.base.limits import HASHED_NAMES_KEPT
+
 _INT32_MASK = 0xFFFFFFFF
 _SIGN_BIT = 0x80000000
-_NAMES_KEPT = 1_000
 
 
-@lru_cache(maxsize=_NAMES_KEPT)
+@lru_cache(maxsize=HASHED_NAMES_KEPT)
 def java_hash(text: str) -> int:
     """`String.hashCode`: over UTF-16 units, in 32 bits with a sign."""
     raw = text.encode("utf-16-be", "surrogatepass")

@@ -1,11 +1,11 @@
-"""Numbers for whoever watches: histograms that cost little to feed, and the text that Prometheus reads.
+"""Metrics: histograms that are cheap to feed, and the text format that Prometheus reads.
 
-What is counted is a plain integer attribute of whoever counts; only a distribution needs a class. A
-histogram's buckets are fixed when it is made, so that feeding it is one bisection and two additions. The
-text is the exposition format 0.0.4: samples of one family stand together, under its HELP and TYPE.
+A count is a plain integer attribute of the part that counts; only a distribution needs a class. A
+histogram's buckets are fixed when it is created, so that recording a value is one bisection and two
+additions. The text is the exposition format 0.0.4: the samples of one family stand together, under its
+HELP and TYPE.
 
-**Invariant:** no clock, lock or registry in here; nothing that a client has chosen gets into the text
-unescaped.
+**Invariant:** no clock, lock or registry in here; text chosen by a client is always escaped.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000
 
 _STEPS = (10, 25, 50, 100, 250, 500)
-# From 10 µs, a request out of memory, to 10 s, beyond which only the number of those who wait is of interest.
+# From 10 µs, a request served from memory, to 10 s; beyond that only the number of waiting clients matters.
 DURATION_BOUNDS_NS = (
     *(step * MICROSECOND_NS for step in _STEPS),
     *(step * MILLISECOND_NS for step in (1, 2.5, 5)),
     *(step * MILLISECOND_NS for step in _STEPS),
     *(step * SECOND_NS for step in (1, 2.5, 5, 10)),
 )
-RECENT_TURNS = 5  # how many snapshots back quantiles look
+RECENT_TURNS = 5  # how many snapshots back the quantiles look
 
 
 class Histogram:
-    """How often values fell into which bucket; a bound belongs to the bucket below it."""
+    """The number of values per bucket; a value equal to a bound belongs to the bucket below it."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -52,18 +52,19 @@ class Histogram:
 
 
 class Recent:
-    """Quantiles of what a histogram saw lately: its counts, less what they were some turns ago."""
+    """Quantiles of a histogram's recent values: its counts, minus its counts a few turns ago."""
 
     def __init__(self, histogram: Histogram) -> None:
         self.histogram = histogram
         self._past = deque([list(histogram.counts)], maxlen=RECENT_TURNS)
 
     def turn(self) -> None:
-        """Some time has passed; what was seen before the oldest turn kept is forgotten."""
+        """Advance by one turn; values recorded before the oldest kept turn are forgotten."""
         self._past.append(list(self.histogram.counts))
 
     def quantile(self, share: float) -> float:
-        """The value that this share of the others stays below, as near as the buckets tell; 0 if none."""
+        """The value below which this share of the values lies, as precise as the buckets are; 0 without
+        values."""
         counts = [now - then for now, then in zip(self.histogram.counts, self._past[0], strict=True)]
         wanted = share * sum(counts)
         low = 0.0
@@ -91,7 +92,7 @@ class Family(NamedTuple):
 
 
 def labels_of(*pairs: tuple[str, str]) -> str:
-    """Label names are ours, values are anybody's."""
+    """Labels as text. Label names are our own, values may come from anybody."""
     return "{" + ",".join(f'{name}="{escape(value)}"' for name, value in pairs) + "}"
 
 
@@ -100,7 +101,7 @@ def escape(value: str) -> str:
 
 
 def number(value: float) -> str:
-    if isinstance(value, int):  # a bool too: whether something holds is 1 or 0
+    if isinstance(value, int):  # also a bool: 1 or 0
         return str(int(value))
     if isnan(value):
         return "NaN"
@@ -112,7 +113,7 @@ def number(value: float) -> str:
 def histogram_lines(
     family: Family, histogram: Histogram, pairs: Sequence[tuple[str, str]] = (), unit: int = SECOND_NS
 ) -> Iterator[str]:
-    """The buckets as Prometheus wants them, each with all those below it; values divided by `unit`."""
+    """The buckets in Prometheus's cumulative form; values divided by `unit`."""
     seen = 0
     for bound, count in zip((*histogram.bounds, inf), histogram.counts, strict=True):
         seen += count
@@ -124,7 +125,7 @@ def histogram_lines(
 def summary_lines(
     family: Family, recent: Recent, shares: Sequence[str], pairs: Sequence[tuple[str, str]], unit: int
 ) -> Iterator[str]:
-    """Quantiles, labelled by their share as it is spelled here."""
+    """Quantiles, labelled with their share as given."""
     for share in shares:
         value = recent.quantile(float(share)) / unit
         yield family.sample(value, labels_of(*pairs, ("quantile", share)))

@@ -15,19 +15,26 @@ REPLICATION_ROWS = (
         "replica.lag.time.max.ms",
         Kind.LONG,
         30_000,
-        "How long a follower may be behind before it is not in sync any more.",
+        "How long a follower may lag before it leaves the ISR.",
         1,
     ),
-    Setting("replica.fetch.wait.max.ms", _I, 500, "How long a leader keeps a follower waiting for records."),
-    Setting("replica.fetch.min.bytes", _I, 1, "How much a follower waits for, at most that long."),
+    Setting(
+        "replica.fetch.wait.max.ms",
+        _I,
+        500,
+        "How long a leader holds a follower's fetch to wait for records.",
+    ),
+    Setting("replica.fetch.min.bytes", _I, 1, "Bytes that a follower's fetch waits for."),
     Setting(
         "replica.fetch.max.bytes",
         _I,
         1_048_576,
-        "What is asked for of one partition at once; of one that gives much, up to four times that.",
+        "The most bytes per partition in a follower's fetch; up to four times as many from a busy partition.",
         0,
     ),
-    Setting("replica.fetch.response.max.bytes", _I, 10_485_760, "The most that a leader gives at once.", 0),
+    Setting(
+        "replica.fetch.response.max.bytes", _I, 10_485_760, "The largest answer to a follower's fetch.", 0
+    ),
     Setting("replica.fetch.backoff.ms", _I, 1_000, "How long a follower waits after a failure.", 0),
     Setting("replica.socket.timeout.ms", _I, 30_000, "How long a follower waits for an answer.", 1),
     Setting(
@@ -42,32 +49,34 @@ REPLICATION_ROWS = (
             f"{side}.replication.throttled.rate",
             Kind.LONG,
             INT64_MAX,
-            f"Bytes a second that {what}, of those that topics name as throttled.",
+            f"Bytes a second that {what}, counting the replicas that topics list as throttled.",
             0,
             change=Change.ANYWHERE,
         )
         for side, what in (
-            ("follower", "this broker takes for replicas that are not in sync"),
-            ("leader", "this broker gives to replicas that are not in sync"),
+            ("follower", "this broker fetches for replicas that are not in sync"),
+            ("leader", "this broker sends to replicas that are not in sync"),
         )
     ),
     Setting(
         "unclean.leader.election.enable",
         _B,
         False,
-        "Let a replica that lacks records lead when no other can: what it lacks is lost.",
+        "Elect a replica that lacks records when no other can lead; those records are lost.",
         change=Change.ANYWHERE,
     ),
     Setting(
         "unclean.recovery.strategy",
         Kind.STRING,
         "Balanced",
-        "If no member of a partition is known to have all its records. Balanced: the longest log leads once "
+        "If no member of a partition is known to have all records. Balanced: the longest log leads once "
         "all members have answered. None: it stays offline. Aggressive: unclean.leader.election.enable=true.",
         choices=RECOVERY_STRATEGIES,
         change=Change.ANYWHERE,
     ),
-    Setting("auto.leader.rebalance.enable", _B, True, "Give leadership back to the preferred replica."),
-    Setting("leader.imbalance.check.interval.seconds", Kind.LONG, 300, "How often that is looked at.", 1),
-    Setting("controlled.shutdown.enable", _B, True, "Hand leaderships over before a stop."),
+    Setting("auto.leader.rebalance.enable", _B, True, "Move leadership back to the preferred replica."),
+    Setting(
+        "leader.imbalance.check.interval.seconds", Kind.LONG, 300, "How often leaderships are moved back.", 1
+    ),
+    Setting("controlled.shutdown.enable", _B, True, "Hand leaderships over before stopping."),
 )

@@ -11,7 +11,7 @@ from tidelog.base.setting import Kind, Setting
 
 Fallbacks = tuple[tuple[str, int], ...]
 
-# The first broker setting that is set wins; the last one has the default.
+# The first broker setting that has a value wins; the last one has the default.
 TOPIC_FALLBACKS: dict[str, Fallbacks] = {
     "cleanup.policy": (("log.cleanup.policy", 1),),
     "compression.gzip.level": (("compression.gzip.level", 1),),
@@ -51,7 +51,7 @@ TOPIC_FALLBACKS: dict[str, Fallbacks] = {
 _TIERED = "Has no effect. There is no tiered storage."
 _THROTTLED = "Replicas, as partition:broker or *, that the rate of their {}s holds back while not in sync."
 
-# What a topic has and no broker.
+# Settings that exist only for topics.
 TOPIC_ROWS = (
     *(
         Setting(
@@ -68,7 +68,7 @@ TOPIC_ROWS = (
     Setting("remote.storage.enable", Kind.BOOLEAN, False, _TIERED, choices=("false",), has_effect=False),
 )
 
-# A group's setting falls back to the broker's of the same name behind `group.`.
+# A group's setting falls back to the broker's setting `group.<name>`.
 GROUP_FALLBACKS = (
     "consumer.assignment.interval.ms",
     "consumer.heartbeat.interval.ms",

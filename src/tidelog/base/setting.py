@@ -1,7 +1,7 @@
-"""One setting: its name, type, default, bounds and meaning, and how its text is read and written.
+"""One setting: its name, type, default, bounds and meaning, and how its text is parsed and formatted.
 
-**Invariant:** a value that is out of range or of the wrong type never gets past `parse`; the error names
-the key, the value and what would be right.
+**Invariant:** a value that is out of range or of the wrong type never passes `parse`; the error names
+the key, the value and what was expected.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from functools import cache
 
 from tidelog.base.limits import SETTING_SIZE_MAX
 
-INT16_MAX = 2**15 - 1
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-NAME_LENGTH_MAX = 100  # of one that gets a suggestion
+INT16_MAX = 2**15 - 1  # of what Kafka's types of settings hold
+INT32_MAX = 2**31 - 1  # the same
+INT64_MAX = 2**63 - 1  # the same
+NAME_LENGTH_MAX = 100  # no suggestion for a longer unknown name
 
 Value = int | float | str | bool | tuple[str, ...]
 
 
 class InvalidSetting(Exception):
-    """A key or value that cannot be used; the message is fit to print."""
+    """An unusable key or value; the message can be shown to users."""
 
 
 class UnknownSetting(InvalidSetting):
-    """A key that there is not."""
+    """Unknown setting."""
 
     def __init__(self, message: str, key: str = "") -> None:
         super().__init__(message)
@@ -34,11 +34,11 @@ class UnknownSetting(InvalidSetting):
 
 
 class OutOfBounds(InvalidSetting):
-    """A number that is one, and too small or too large."""
+    """A number that is too small or too large."""
 
 
 class Kind(Enum):
-    """What a setting's text stands for, by Kafka's numbers."""
+    """The type of a setting's value, by Kafka's numbers."""
 
     BOOLEAN = 1
     STRING = 2
@@ -55,7 +55,7 @@ _CEILINGS = {Kind.INT: INT32_MAX, Kind.SHORT: INT16_MAX, Kind.LONG: INT64_MAX}
 
 
 class Change(Enum):
-    """How a broker's setting may be changed while it runs."""
+    """Whether and where a broker setting may be changed at run time."""
 
     NEVER = "read-only"
     PER_BROKER = "per-broker"
@@ -71,8 +71,8 @@ class Setting:
     minimum: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
-    excluded: tuple[int, ...] = ()  # numbers within the bounds that make no sense
-    read: Callable[[str], object] | None = None  # of `forms`; ValueError for a text that is not right
+    excluded: tuple[int, ...] = ()  # numbers within the bounds that are not allowed
+    read: Callable[[str], object] | None = None  # a reader of `forms`; raises ValueError
     change: Change = Change.NEVER
     has_effect: bool = True
 
@@ -122,7 +122,7 @@ class Setting:
 
     def _parse_list(self, words: list[str]) -> tuple[str, ...]:
         if self.read is None and "" in words:
-            raise self._refuse(",".join(words), "a word between two commas, and behind the last")
+            raise self._refuse(",".join(words), "a value between two commas, and after the last")
         self._check_form(words)
         return tuple(self._checked_choice(word) for word in words if word)
 
@@ -151,12 +151,12 @@ class Setting:
             raise self._refuse(text, "a number")
         low = float("-inf") if self.minimum is None else self.minimum
         high = float("inf") if self.maximum is None else self.maximum
-        if not low <= number <= high:  # also false of a NaN
+        if not low <= number <= high:  # also rejects NaN
             raise self._refuse(text, f"a number from {low} to {high}")
         return number
 
     def format(self, value: Value | None) -> str | None:
-        """The text that clients are shown: as Kafka writes it, and nothing of a secret."""
+        """The text that clients are shown, in Kafka's format; None for a secret."""
         if value is None or self.is_secret:
             return None
         if isinstance(value, bool):
@@ -171,9 +171,9 @@ def _words(text: str) -> list[str]:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name that there is not: the one that was meant, if it is a letter away.
+    """The end of a message about an unknown name: a suggestion, if a known name differs by one letter.
 
-    Strangers send such names by the ten thousand, so a name is looked up and not compared with each.
+    Clients can send unknown names by the ten thousand, so this is one lookup, without comparing all names.
     """
     if len(name) > NAME_LENGTH_MAX:
         return ""
@@ -183,7 +183,7 @@ def nearest_name(name: str, known: Iterable[str]) -> str:
 
 
 def similar_name(name: str, known: Iterable[str]) -> str:
-    """The same by the letters of all names: slow, so for who waits for one answer, not for strangers."""
+    """A suggestion by overall similarity. Slow: for users who wait for an answer, never for requests."""
     import difflib
 
     near = difflib.get_close_matches(name, list(known), n=1)
@@ -192,7 +192,7 @@ def similar_name(name: str, known: Iterable[str]) -> str:
 
 @cache
 def _misspelt(known: tuple[str, ...]) -> dict[str, str]:
-    """Each name by its letters, and by those letters but one."""
+    """The known names by their spellings with at most one letter missing."""
     found = {next(_with_a_letter_less(name)): name for name in known}
     for name in known:
         for part in _with_a_letter_less(name):

@@ -1,9 +1,9 @@
-"""Timers of a state machine: what is due, in the order in which it falls due.
+"""Timers of a state machine, in the order in which they expire.
 
-Setting a timer later than it was costs nothing but a field (a heartbeat does that thousands of times before
-a session ends); its place in the queue is put right when it comes up.
+Moving a timer to a later time only writes a field (a heartbeat does that thousands of times before
+a session ends); its place in the queue is corrected when it reaches the front.
 
-**Invariant:** a timer that was stopped or set later is not handed out early; ties go by the order of setting.
+**Invariant:** a timer that was stopped or moved later never fires early; ties go by the order of setting.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
+from tidelog.base.limits import STALE_TIMERS_KEPT_MAX
+
 Subject = TypeVar("Subject")
 _IDLE = -1
-_STALE_KEPT_MAX = 64
 
 
 class Timer(Generic[Subject]):
@@ -22,7 +23,7 @@ class Timer(Generic[Subject]):
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.due_ms = _IDLE
-        self.queued_ms = _IDLE  # the earliest time at which it comes up
+        self.queued_ms = _IDLE  # when its queue entry reaches the front
 
     @property
     def is_set(self) -> bool:
@@ -47,7 +48,7 @@ class Timers(Generic[Subject]):
         timer.due_ms = _IDLE
 
     def _push(self, timer: Timer[Subject]) -> None:
-        if len(self._queue) > 2 * self._set_count + _STALE_KEPT_MAX:
+        if len(self._queue) > 2 * self._set_count + STALE_TIMERS_KEPT_MAX:
             self._queue = [entry for entry in self._queue if self._is_current(entry)]
             heapify(self._queue)
         self._sequence += 1
@@ -62,13 +63,13 @@ class Timers(Generic[Subject]):
         return timer.queued_ms == queued_ms
 
     def pop_due(self, now_ms: int) -> Subject | None:
-        """The subject of the next timer that is due, which is idle from now on."""
+        """The subject of the next expired timer, which is idle from now on; None if no timer has expired."""
         queue = self._queue
         while queue and queue[0][0] <= now_ms:
             entry = heappop(queue)
             queued_ms, _, timer = entry
             if timer.queued_ms != queued_ms:
-                continue  # it was set earlier since, and came up then
+                continue  # a stale entry: the timer was moved earlier and has fired
             timer.queued_ms = _IDLE
             if not timer.is_set:
                 continue
@@ -81,5 +82,5 @@ class Timers(Generic[Subject]):
 
     @property
     def next_ms(self) -> int | None:
-        """When something is due at the earliest, or a little before that."""
+        """A lower bound for the next expiry, or None."""
         return self._queue[0][0] if self._queue else None

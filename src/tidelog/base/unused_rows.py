@@ -1,7 +1,7 @@
-"""Kafka's settings that change nothing here: known, checked for their type, accepted, and said to be idle.
+"""Kafka's settings without effect in Tidelog: known, type-checked, accepted, and reported as idle.
 
-Each group has the one reason why. A row is name, kind, Kafka's default and, if Kafka lets it be changed
-while the broker runs, True.
+Each group of rows shares one reason. A row is name, kind, Kafka's default and, if Kafka lets it be changed
+at run time, True.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ _GROUPS_OF_ROWS = (
     ("Records are not compacted.", _COMPACTION),
     ("A broker does this by itself here, or not at all.", _OTHER),
 )
-_MINIMA = {"log.local.retention.bytes": -2, "log.local.retention.ms": -2}  # topics have these too
+_MINIMA = {"log.local.retention.bytes": -2, "log.local.retention.ms": -2}  # topics have the same minimum
 
 
 def _setting(row: Row, reason: str) -> Setting:

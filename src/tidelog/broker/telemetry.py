@@ -27,18 +27,18 @@ from tidelog.base.limits import (
     TELEMETRY_BYTES_MAX,
     TELEMETRY_CLIENT_ID_LENGTH_MAX,
     TELEMETRY_CLIENTS_MAX,
+    TELEMETRY_KEPT_MS_MIN,
     TELEMETRY_PUSHES_MAX,
     TELEMETRY_SERIES_MAX,
     TELEMETRY_UNPACKED_MAX,
 )
+from tidelog.broker.clients import Client
 from tidelog.broker.subscriptions import Subscription, Wanted, understand, wanted_of
 from tidelog.cluster.controller import encode_id
 from tidelog.protocol.compression import CODEC_NAMES, decompress
-from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, OversizedBatch
 from tidelog.protocol.otlp import Labels, Point, decode_metrics
 
-EXPIRY_MS_MIN = 60_000
 EXPIRY_INTERVALS = 3
 NEVER_MS = -(2**62)
 SECOND_MS = 1_000
@@ -96,29 +96,29 @@ class Instance:
     """One client: who it is, what it is asked for, when it spoke, what it said."""
 
     __slots__ = (
-        "client",
-        "connections",
+        "clients",
         "epoch",
         "expires_ms",
         "is_terminating",
         "last_error",
         "last_get_ms",
         "last_push_ms",
+        "selectors",
         "series",
         "size",
         "wanted",
     )
 
-    def __init__(self, client: dict[str, str]) -> None:
-        self.client = client  # selector to value
-        self.connections: set[Connection] = set()  # that speak for it
+    def __init__(self, selectors: dict[str, str]) -> None:
+        self.selectors = selectors  # with their values
+        self.clients: set[Client] = set()  # that speak for it
         self.epoch: int | None = None
         self.series: dict[tuple[str, Labels], Series] = {}
         self.size = 0
         self.expires_ms = 0
 
     def subscribe(self, wanted: Wanted, epoch: int) -> None:
-        """Begin anew with what is wanted by now."""
+        """Start over with what is wanted by now."""
         self.wanted = wanted
         self.epoch = epoch
         self.last_get_ms = self.last_push_ms = NEVER_MS
@@ -165,7 +165,7 @@ class Telemetry:
     def __init__(self, entropy: Callable[[int], bytes]) -> None:
         self._entropy = entropy
         self._instances: dict[bytes, Instance] = {}  # the last one heard of is the last
-        self._speakers: dict[Connection, Speaker] = {}
+        self._speakers: dict[Client, Speaker] = {}
         self._second_ms = NEVER_MS
         self._unpacked: dict[str, int] = {}  # bytes in this second, by address
         self._subscriptions: list[Subscription] = []
@@ -196,10 +196,10 @@ class Telemetry:
                 return bytes(raw)
 
     def get(
-        self, instance_id: bytes, client: dict[str, str], connection: Connection, now_ms: int
+        self, instance_id: bytes, selectors: dict[str, str], client: Client, now_ms: int
     ) -> Wanted | None:
         """What the client is asked for, or None if it asks too soon."""
-        instance = self._instance(instance_id, client, connection, now_ms)
+        instance = self._instance(instance_id, selectors, client, now_ms)
         if not instance.may_get(now_ms):
             return None
         instance.last_error = ErrorCode.none
@@ -208,30 +208,30 @@ class Telemetry:
     def push(
         self,
         instance_id: bytes,
-        client: dict[str, str],
-        connection: Connection,
+        selectors: dict[str, str],
+        client: Client,
         now_ms: int,
         push: Push,
         size_max: int,
     ) -> ErrorCode:
         """Take what a client says of itself."""
-        instance = self._instance(instance_id, client, connection, now_ms)
+        instance = self._instance(instance_id, selectors, client, now_ms)
         error = _push_problem(instance, push, now_ms, size_max)
         instance.is_terminating = push.is_terminating
         if error is ErrorCode.none and push.metrics:
             error = ErrorCode.throttling_quota_exceeded
-            if self._may_unpack(connection, now_ms, instance.wanted.interval_ms):
-                error = self._take(instance, push, size_max, connection.peer[0])
+            if self._may_unpack(client, now_ms, instance.wanted.interval_ms):
+                error = self._take(instance, push, size_max, client.address)
         instance.last_error = error
         return error
 
-    def _may_unpack(self, connection: Connection, now_ms: int, interval_ms: int) -> bool:
+    def _may_unpack(self, client: Client, now_ms: int, interval_ms: int) -> bool:
         if now_ms - self._second_ms >= SECOND_MS:
             self._second_ms = now_ms
             self._unpacked.clear()
-        if self._unpacked.get(connection.peer[0], 0) >= TELEMETRY_UNPACKED_MAX:
+        if self._unpacked.get(client.address, 0) >= TELEMETRY_UNPACKED_MAX:
             return False
-        return self._speakers[connection].may_push(now_ms, interval_ms)
+        return self._speakers[client].may_push(now_ms, interval_ms)
 
     def _take(self, instance: Instance, push: Push, size_max: int, address: str) -> ErrorCode:
         size = size_max
@@ -253,38 +253,38 @@ class Telemetry:
         return ErrorCode.none
 
     def _instance(
-        self, instance_id: bytes, client: dict[str, str], connection: Connection, now_ms: int
+        self, instance_id: bytes, selectors: dict[str, str], client: Client, now_ms: int
     ) -> Instance:
         instance = self._instances.pop(instance_id, None)
         if instance is None:
-            described = client | {"client_instance_id": encode_id(instance_id)}
+            described = selectors | {"client_instance_id": encode_id(instance_id)}
             cut = {name: text[:TELEMETRY_CLIENT_ID_LENGTH_MAX] for name, text in described.items()}
             instance = Instance(cut)
         self._instances[instance_id] = instance
         if instance.epoch != self._epoch:
-            instance.subscribe(wanted_of(instance.client, instance_id, self._subscriptions), self._epoch)
-        self._speak(connection, instance_id, instance)
-        kept_ms = max(EXPIRY_MS_MIN, EXPIRY_INTERVALS * instance.wanted.interval_ms)
+            instance.subscribe(wanted_of(instance.selectors, instance_id, self._subscriptions), self._epoch)
+        self._speak(client, instance_id, instance)
+        kept_ms = max(TELEMETRY_KEPT_MS_MIN, EXPIRY_INTERVALS * instance.wanted.interval_ms)
         instance.expires_ms = now_ms + kept_ms
         while len(self._instances) > TELEMETRY_CLIENTS_MAX:
             self._forget(next(iter(self._instances)))
         return instance
 
-    def _speak(self, connection: Connection, instance_id: bytes, instance: Instance) -> None:
-        instance.connections.add(connection)
-        speaker = self._speakers.get(connection)
+    def _speak(self, client: Client, instance_id: bytes, instance: Instance) -> None:
+        instance.clients.add(client)
+        speaker = self._speakers.get(client)
         if speaker is None:
-            self._speakers[connection] = Speaker(instance_id)
+            self._speakers[client] = Speaker(instance_id)
         elif speaker.instance_id != instance_id:
-            self._leave(connection, speaker.instance_id)
+            self._leave(client, speaker.instance_id)
             speaker.instance_id = instance_id
 
-    def _leave(self, connection: Connection, instance_id: bytes) -> None:
+    def _leave(self, client: Client, instance_id: bytes) -> None:
         """The connection no longer speaks for the client, which is forgotten if none does."""
         instance = self._instances.get(instance_id)
         if instance is not None:
-            instance.connections.discard(connection)
-            if not instance.connections:
+            instance.clients.discard(client)
+            if not instance.clients:
                 self._forget(instance_id)
 
     def _make_room(self) -> None:
@@ -299,12 +299,12 @@ class Telemetry:
         if instance is not None:
             self._size -= instance.size
 
-    def drop(self, connection: Connection) -> None:
+    def drop(self, client: Client) -> None:
         """The connection is closed, and if it was the client's last one, the client with it, or it will
         introduce itself again."""
-        speaker = self._speakers.pop(connection, None)
+        speaker = self._speakers.pop(client, None)
         if speaker is not None:
-            self._leave(connection, speaker.instance_id)
+            self._leave(client, speaker.instance_id)
 
     def expire(self, now_ms: int) -> None:
         """Forget who has not been heard of for too long."""
@@ -319,12 +319,12 @@ class Telemetry:
     def rows(self) -> Iterator[ClientMetric]:
         """The same one by one; what clients say meanwhile may be among them."""
         for instance in list(self._instances.values()):
-            client = instance.client
+            selectors = instance.selectors
             whose = (
-                client["client_instance_id"],
-                client.get("client_id", ""),
-                client["client_software_name"],
-                client["client_software_version"],
+                selectors["client_instance_id"],
+                selectors.get("client_id", ""),
+                selectors["client_software_name"],
+                selectors["client_software_version"],
             )
             for (name, labels), series in instance.series.items():
                 yield ClientMetric(*whose, name, labels, *series[:3])

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heapify, heappop, heappush
-from typing import Protocol
 
-from tidelog.base.limits import PARKED_PARTITIONS_MAX, PARKED_REQUESTS_MAX, PIPELINED_REQUESTS_MAX
+from tidelog.base.limits import (
+    GONE_SEATS_KEPT_MAX,
+    PARKED_PARTITIONS_MAX,
+    PARKED_REQUESTS_MAX,
+    PIPELINED_REQUESTS_MAX,
+)
 from tidelog.protocol.connection import Answer, Connection, Slot
 from tidelog.replication.partition import Partition
-
-_GONE_KEPT_MAX = 64
-
-
-class Watcher(Protocol):
-    """Whoever hears that partitions have moved, for as long as it likes."""
-
-    def woken_by(self, partition: Partition) -> Parked | None:
-        """Take note; the request that may have an answer now, if there is one."""
+from tidelog.replication.watches import Watches
 
 
 class Parked(Slot):
@@ -50,8 +46,11 @@ class Parked(Slot):
         self.is_seated = False
         self.is_woken = False  # to be looked at, and not yet
         self.early: Answer | None = None  # that it got before it was parked
-        self.api_key = -1  # with the time of its arrival set by whoever parks it, for the metrics
+        self.api_key = -1  # with the time of its arrival set by the caller of `park`, for the metrics
         self.parked_ms = 0
+
+    def note_moved(self, partition: Partition) -> None:
+        """A parked request reads its partitions again when it is looked at."""
 
     def woken_by(self, partition: Partition) -> Parked | None:
         return self
@@ -66,17 +65,17 @@ class Parked(Slot):
 
 
 class WaitingRoom:
-    """Who is answered in the same moment (a commit, mostly) never takes a seat: its deadline is not kept.
+    """A request that is answered within the turn it arrived in (a commit, mostly) never gets a deadline.
 
     Thousands may wait for one partition, or until the same moment. `wake_next` looks at one of them, so that
     the caller can end its turn between two. Requests that are woken later take turns with those."""
 
     def __init__(self) -> None:
-        self._by_partition: dict[Partition, dict[Watcher, None]] = {}
+        self.watches: Watches[Parked] = Watches()
+        self.on_moved = self.watches.on_moved  # who waits for a partition is looked at in `wake_next`
         self._deadlines: list[tuple[int, int, Parked]] = []
         self._standing: list[Parked] = []  # who has come in this moment
         self._sequence = 0
-        self._moved: dict[Partition, None] = {}
         self._woken: deque[deque[Parked]] = deque()  # to be looked at, one of each group after the other
         self._due_ms = -1  # deadlines up to this one are over
         self.count = 0
@@ -120,7 +119,7 @@ class WaitingRoom:
         if parked.partitions:
             self.watched_count += len(parked.partitions)
             for partition in parked.partitions:
-                self.watch(partition, parked)
+                self.watches.watch(partition, parked)
 
     def _seat(self) -> None:
         standing, self._standing = self._standing, []
@@ -131,25 +130,10 @@ class WaitingRoom:
                 self._sequence += 1
                 heappush(self._deadlines, (parked.deadline_ms, self._sequence, parked))
 
-    def watch(self, partition: Partition, watcher: Watcher) -> None:
-        self._by_partition.setdefault(partition, {})[watcher] = None
-
-    def unwatch(self, partition: Partition, watcher: Watcher) -> None:
-        others = self._by_partition.get(partition)
-        if others is not None:
-            others.pop(watcher, None)
-            if not others:
-                del self._by_partition[partition]
-
-    def on_moved(self, partition: Partition) -> None:
-        """Something of this partition moved; who waits for it is looked at in `wake_next`."""
-        if partition in self._by_partition:
-            self._moved[partition] = None
-
     @property
     def has_woken(self) -> bool:
         """There is somebody for `wake_next` to look at, perhaps."""
-        return bool(self._woken or self._moved) or self._is_any_late
+        return bool(self._woken or self.watches.moved) or self._is_any_late
 
     @property
     def _is_any_late(self) -> bool:
@@ -166,7 +150,7 @@ class WaitingRoom:
     def wake_next(self) -> bool:
         """Look at one whose partition has moved, and at one whose time is over; False if there is neither.
         What they got can leave before the next ones are looked at."""
-        if self._moved and not self._woken:
+        if self.watches.moved and not self._woken:
             self.find_woken()
         woken = self._next_woken()
         if woken is not None:
@@ -190,14 +174,11 @@ class WaitingRoom:
 
     def find_woken(self) -> None:
         """Those who wait for what has moved are to be looked at: each once, however much of that it was."""
-        moved, self._moved = self._moved, {}
         group: deque[Parked] = deque()
-        for partition in moved:
-            for watcher in self._by_partition.get(partition, ()):
-                parked = watcher.woken_by(partition)
-                if parked is not None and not parked.is_woken:
-                    parked.is_woken = True
-                    group.append(parked)
+        for parked in self.watches.take_woken():
+            if not parked.is_woken:
+                parked.is_woken = True
+                group.append(parked)
         if group:
             self._woken.append(group)
 
@@ -249,6 +230,11 @@ class WaitingRoom:
         else:
             self._leave(parked, answer)
 
+    def fail(self, parked: Parked, bug: Exception) -> None:
+        """A bug was met in work for a request; one that has left, or never waited, is not concerned."""
+        if parked.connection is not None and not parked.is_gone:
+            self._fail(parked, bug)
+
     def _fail(self, parked: Parked, bug: Exception) -> None:
         self._forget(parked)
         self.failed.append((parked, bug))
@@ -271,9 +257,9 @@ class WaitingRoom:
         if parked.partitions:
             self.watched_count -= len(parked.partitions)
             for partition in parked.partitions:
-                self.unwatch(partition, parked)
+                self.watches.unwatch(partition, parked)
         if parked.is_seated:
             self._seated_counts[parked.api_key] -= 1
-            if len(self._deadlines) > 2 * self.count + _GONE_KEPT_MAX:
+            if len(self._deadlines) > 2 * self.count + GONE_SEATS_KEPT_MAX:
                 self._deadlines = [entry for entry in self._deadlines if not entry[2].is_gone]
                 heapify(self._deadlines)

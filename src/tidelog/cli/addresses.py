@@ -1,4 +1,4 @@
-"""Where brokers are: addresses as people write them, and how long one is waited for."""
+"""Addresses of brokers as users write them, and the timeouts for answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ANSWER_TIMEOUT_S = 30.0
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """`host:port`, `[::1]:port` or a bare host, which means port 9092."""
+    """`host:port`, `[::1]:port` or a bare host with port 9092."""
     host, separator, port = address.strip().rpartition(":")
     if not separator or address.strip().endswith("]"):
         host, port = address.strip(), "9092"
@@ -19,15 +19,15 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def unreachable(bootstrap_server: str, why: str) -> Failure:
-    """Nobody is there."""
+    """The failure for a broker that does not accept connections."""
     return Failure(
         f"no broker at {bootstrap_server} ({why}); start one with 'tidelog serve' or set --bootstrap-server"
     )
 
 
 def unanswered(bootstrap_server: str) -> Failure:
-    """Somebody is there, and says nothing."""
+    """The failure for a broker that accepts connections but does not answer."""
     return Failure(
-        f"the broker at {bootstrap_server} did not answer the request within {ANSWER_TIMEOUT_S:.0f} s; "
-        "see 'tidelog cluster health' and the log of the broker"
+        f"the broker at {bootstrap_server} did not answer within {ANSWER_TIMEOUT_S:.0f} s; "
+        "see 'tidelog cluster health' and the broker's log"
     )

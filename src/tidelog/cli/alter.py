@@ -1,6 +1,6 @@
 """`tidelog topic alter`: more partitions, other settings.
 
-**Invariant:** where both are asked for, both were checked by the broker before either is done.
+**Invariant:** if both are requested, the broker has checked both before either is changed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _print(
         print_json({"topic": topic.name, "partitions": partitions} | changes_json(topic, changes, dry_run))
         return
     if partitions is not None:
-        print(f"{topic}: {partitions} partitions" + (" (not done: --dry-run)" if dry_run else ""))
+        print(f"{topic}: {partitions} partitions" + (" (dry run: nothing changed)" if dry_run else ""))
     print_changes(topic, changes, dry_run)
 
 

@@ -1,4 +1,4 @@
-"""`tidelog broker list | describe`: what a cluster's brokers say of themselves."""
+"""`tidelog broker list | describe`: the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from tidelog.cli.options import (
     TableOrJson,
     examples,
 )
-from tidelog.cli.remote import Api, RemoteBroker
+from tidelog.cli.remote import RemoteBroker
 from tidelog.cli.screen import console, print_json, print_table, size_text
+from tidelog.protocol import apis
 from tidelog.protocol.errors import ErrorCode
 
-app = typer.Typer(help="See the brokers of a cluster.")
+app = typer.Typer(help="Show the brokers of a cluster.")
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """A folder of partitions; sizes are in bytes, -1 if the broker does not tell."""
+    """A folder of partitions; sizes are in bytes, -1 if unknown."""
 
     path: str
     error: str | None
@@ -39,7 +40,7 @@ class LogDirectory:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """What the cluster has agreed on, within what this broker could do."""
+    """The finalized level of a feature, and the levels that this broker supports."""
 
     name: str
     level: int
@@ -57,7 +58,7 @@ class ServedApi:
 
 @dataclass(slots=True)
 class Description:
-    """One broker; what only it can tell is empty if it does not answer, and `error` says why."""
+    """One broker; if it does not answer, its own facts are empty and `error` says why."""
 
     id: int
     host: str
@@ -95,7 +96,9 @@ def describe(
     broker_id: Annotated[
         int | None, typer.Argument(metavar="ID", help="One broker; without it, all.", show_default=False)
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With the APIs it serves.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="With the APIs that the broker serves.")
+    ] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
@@ -121,7 +124,7 @@ def _describe(cluster: Cluster, node: Node, verbose: bool) -> Description:
     description = _of_node(cluster, node)
     try:
         with RemoteBroker(node.address) as broker:
-            answer = broker.ask(Api.DESCRIBE_LOG_DIRS, topics=None)
+            answer = broker.ask(apis.DESCRIBE_LOG_DIRS, topics=None)
             description.features = _features(broker.versions)
             description.apis = _apis(broker.versions) if verbose else []
     except Failure as failure:

@@ -1,4 +1,4 @@
-"""`tidelog cluster describe | health | elect | reassign`: a cluster as a whole, who leads and who holds."""
+"""`tidelog cluster describe | health | elect | reassign | restored`: a cluster as a whole."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from tidelog.cli.cluster_elect import elect
 from tidelog.cli.cluster_health import find_problems, print_problems
 from tidelog.cli.cluster_partitions import Partition, Picture, take_picture
 from tidelog.cli.cluster_reassign import reassign
+from tidelog.cli.cluster_restored import restored
 from tidelog.cli.failure import BadWord
 from tidelog.cli.nodes import Node
 from tidelog.cli.options import (
@@ -24,7 +25,7 @@ from tidelog.cli.properties import parse_setting
 from tidelog.cli.screen import print_json, print_table
 
 app = typer.Typer(
-    help="Start a cluster on this machine; see one as a whole and what is wrong, move leaders and replicas."
+    help="Start a cluster on this machine; show a cluster and its problems, move leaders and replicas."
 )
 
 UNHEALTHY = 1
@@ -42,29 +43,35 @@ UNHEALTHY = 1
 def start(
     context: typer.Context,
     brokers: Annotated[
-        int | None, typer.Option(help="Start so many, each in a process of its own.", min=1)
+        int | None, typer.Option(help="Number of brokers to start, each in its own process.", min=1)
     ] = None,
-    directory: Annotated[Path | None, typer.Option("--dir", help="The folder for all their files.")] = None,
-    port: Annotated[int, typer.Option(help="Of the first broker; 0 finds free ones.", min=0, max=65_000)] = 0,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="The folder for all files of the cluster.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(help="Port of the first broker; 0: free ports.", min=0, max=65_000)
+    ] = 0,
     zookeepers: Annotated[int, typer.Option(help="How many ZooKeeper servers: 1 or 3.")] = 1,
     racks: Annotated[
         str | None,
-        typer.Option(metavar="A,B,C", help="The rack of each broker, over again if there are more brokers."),
+        typer.Option(metavar="A,B,C", help="Racks, assigned to the brokers in turn."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="A setting of every broker.")
     ] = None,
 ) -> None:
-    """Start a ZooKeeper and brokers until SIGTERM or Ctrl-C; or do what the verb says."""
+    """Start ZooKeeper and brokers until SIGTERM or Ctrl-C; or run one of the commands below."""
     if context.invoked_subcommand is not None:
         return
     if not brokers and directory is None:
         print(context.get_help())
         return
     if not brokers or directory is None:
-        raise BadWord("tidelog cluster: --brokers and --dir go together; or name a verb, see --help")
+        raise BadWord(
+            "tidelog cluster: --brokers and --dir are needed together; or name a command, see --help"
+        )
     if zookeepers not in (1, 3):
-        raise BadWord(f"--zookeepers {zookeepers}: 1 or 3")
+        raise BadWord(f"--zookeepers {zookeepers}: unsupported number; write 1 or 3")
     from tidelog.cli.cluster_start import start_cluster
 
     own = dict(map(parse_setting, settings or []))
@@ -86,7 +93,7 @@ def describe(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
-    """Show the brokers, what each leads and holds, and the partitions that lack something."""
+    """Show the brokers with their leaders and replicas, and the partitions with problems."""
     picture = take_picture(bootstrap_server)
     if format is TableFormat.JSON:
         print_json(_json(picture, verbose))
@@ -98,7 +105,8 @@ def describe(
 def health(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, format: TableOrJson = TableFormat.TABLE
 ) -> None:
-    """Say in one line that all is well; or what is not, what it means and what to do, with exit code 1."""
+    """Print one line if the cluster is healthy; otherwise its problems, their meaning and remedy, with exit
+    code 1."""
     picture = take_picture(bootstrap_server)
     problems = find_problems(picture)
     if format is TableFormat.JSON:
@@ -128,6 +136,12 @@ app.command(
         "tidelog cluster reassign --file plan.json --verify || echo 'not yet'",
     )
 )(reassign)
+app.command(
+    epilog=examples(
+        "tidelog cluster restored --config ./cluster/broker-1/server.properties",
+        "tidelog cluster restored -o zookeeper.connect=localhost:2181 --yes",
+    )
+)(restored)
 
 
 def _counts(picture: Picture) -> str:

@@ -1,7 +1,7 @@
-"""`tidelog cluster elect`: leadership given back to preferred replicas, or to any replica that is there.
+"""`tidelog cluster elect`: leadership for preferred replicas, or for any available replica.
 
-**Invariant:** an election that may lose records happens only after a yes, or with --yes; partitions that
-need none are left alone.
+**Invariant:** an election that may lose records happens only after a confirmation or with --yes; other
+partitions are not changed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.names import complete_topic
 from tidelog.cli.nodes import open_controller
 from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, TableFormat, TableOrJson
-from tidelog.cli.remote import Api, check
+from tidelog.cli.remote import check
 from tidelog.cli.screen import print_json, print_table
+from tidelog.protocol import apis
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
@@ -29,25 +30,28 @@ _ELECTION_TIMEOUT = timedelta(seconds=ANSWER_TIMEOUT_S - 5)  # a late answer is 
 
 def elect(
     preferred: Annotated[
-        bool, typer.Option("--preferred", help="Give leadership back to first replicas that are in sync.")
+        bool, typer.Option("--preferred", help="Elect the preferred replicas that are in sync.")
     ] = False,
     unclean: Annotated[
-        bool, typer.Option("--unclean", help="Where nobody leads, let any replica. MAY LOSE RECORDS.")
+        bool,
+        typer.Option("--unclean", help="Elect any replica of partitions without a leader. MAY LOSE RECORDS."),
     ] = False,
     topic: Annotated[
         str | None,
-        typer.Option(help="Only of this topic.", show_default=False, autocompletion=complete_topic),
+        typer.Option(help="Only this topic.", show_default=False, autocompletion=complete_topic),
     ] = None,
-    partition: Annotated[int | None, typer.Option(help="Only this one of it.", show_default=False)] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before an unclean one.")] = False,
+    partition: Annotated[
+        int | None, typer.Option(help="Only this partition of the topic.", show_default=False)
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before an unclean election.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
-    """Elect leaders where they are not the preferred ones, or (--unclean) where there are none."""
+    """Elect the preferred leaders, or (--unclean) a leader where there is none."""
     if preferred == unclean:
         raise BadWord("name one of --preferred and --unclean; see 'tidelog cluster elect --help'")
     if partition is not None and topic is None:
-        raise BadWord(f"--partition {partition}: of which topic? name it with --topic")
+        raise BadWord(f"--partition {partition}: no topic; name it with --topic")
     picture = take_picture(bootstrap_server)
     chosen = _choose(picture, topic, partition)
     wanted = [part for part in chosen if (part.is_offline if unclean else part.leader != part.preferred)]
@@ -58,7 +62,7 @@ def elect(
     _print(chosen, outcomes, kind, format)
     failed = sum(outcome is not None for outcome in outcomes.values())
     if failed:
-        raise Failure(f"{failed} of {len(wanted)} elections came to nothing; see 'tidelog cluster health'")
+        raise Failure(f"{failed} of {len(wanted)} elections failed; see 'tidelog cluster health'")
 
 
 def _choose(picture: Picture, topic: str | None, number: int | None) -> tuple[Partition, ...]:
@@ -74,22 +78,22 @@ def _choose(picture: Picture, topic: str | None, number: int | None) -> tuple[Pa
 
 
 def _ask(picture: Picture, wanted: list[Partition]) -> None:
-    """What may be lost goes to stderr with the question: stdout may be read by a program."""
-    typer.echo("These have no leader:", err=True)
+    """Ask on stderr, with what may be lost: stdout may be read by a program."""
+    typer.echo("Partitions without a leader:", err=True)
     for found in wanted:
         ended = [str(replica) for replica in found.complete if replica not in picture.live]
         words = ", ".join(ended) or "none that is known"
-        typer.echo(f"  {found.name}: brokers that had all that was acknowledged: {words}", err=True)
+        typer.echo(f"  {found.name}: brokers that had every acknowledged record: {words}", err=True)
     typer.echo(
-        "An unclean election lets a replica lead that may lack records which were acknowledged. Those are "
-        "lost for good, also where a broker that had them comes back, and others will get their offsets. "
-        "If one of the brokers above can be started, start it instead: it will lead by itself.",
+        "An unclean election may elect a replica that lacks acknowledged records. These records are lost for "
+        "good, even if a broker that had them comes back, and their offsets are used again. "
+        "If one of the brokers above can be started, start it instead: it will become the leader.",
         err=True,
     )
     try:
         is_sure = typer.confirm("Elect?", err=True)
     except typer.Abort:
-        raise Failure("nothing was elected: nobody answered; --yes elects without asking") from None
+        raise Failure("nothing was elected: not confirmed; --yes elects without asking") from None
     if not is_sure:
         raise Failure("nothing was elected")
 
@@ -102,13 +106,13 @@ def _elect(
     for found in wanted:
         by_topic.setdefault(found.topic, []).append(found.number)
     with open_controller(picture.cluster, bootstrap_server) as broker:
-        types = broker.types(Api.ELECT_LEADERS)
+        types = broker.types(apis.ELECT_LEADERS)
         topics = tuple(
             make(types.TopicPartitions, topic=topic, partitions=tuple(numbers))
             for topic, numbers in by_topic.items()
         )
         answer = broker.ask(
-            Api.ELECT_LEADERS, election_type=kind, topic_partitions=topics, timeout=_ELECTION_TIMEOUT
+            apis.ELECT_LEADERS, election_type=kind, topic_partitions=topics, timeout=_ELECTION_TIMEOUT
         )
     check("the election", getattr(answer, "error_code", ErrorCode.none), None)
     told = {
@@ -125,9 +129,9 @@ def _reason(partition: Partition, result: Any) -> str | None:
     if result.error_code in (ErrorCode.none, ErrorCode.election_not_needed):
         return None
     if result.error_code is ErrorCode.preferred_leader_not_available:
-        return f"broker {partition.preferred}, the preferred one, is not there or not in sync"
+        return f"broker {partition.preferred}, the preferred one, is offline or not in sync"
     if result.error_code is ErrorCode.eligible_leaders_not_available:
-        return "no replica is there; start one of the brokers " + ", ".join(map(str, partition.replicas))
+        return "no replica is online; start one of the brokers " + ", ".join(map(str, partition.replicas))
     return str(result.error_message or result.error_code.name.replace("_", " ")).rstrip(".")
 
 

@@ -1,9 +1,9 @@
-"""How counts are made even over brokers: which broker should give one to which, until none could be better.
+"""Balance counts over brokers: which broker gives a replica to which, until no step improves the balance.
 
-First from brokers that have too many to brokers that have too few; then from the one or to the other; then,
-where racks of different sizes allow no more than that, between any two that differ by two or more.
+First from brokers with too many to brokers with too few; then from or to either of them; then, where racks of
+different sizes allow no more, between any two that differ by two or more.
 
-**Invariant:** each step takes from a broker with at least two more than the one that gets it, so it ends.
+**Invariant:** each step goes from a broker with at least two more than the receiving one, so the steps end.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 Counts = Mapping[int, int]
-# Have one of the first give one to one of the others, maybe through third ones; False if that cannot be.
+# Move one from a giver to a taker, possibly through other brokers; False if impossible.
 Step = Callable[[Collection[int], Collection[int]], bool]
 
 
 def even_out(counts: Callable[[], Counts], step: Step) -> None:
-    """Take steps until the counts of all brokers are as near to each other as they can be."""
+    """Take steps until the counts of all brokers are as balanced as possible."""
     now = counts()
     low = sum(now.values()) // len(now)
     high = -(-sum(now.values()) // len(now))

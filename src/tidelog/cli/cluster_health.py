@@ -1,7 +1,7 @@
-"""What is wrong with a cluster, what it means, and what to do about it.
+"""The problems of a cluster, their meaning, and their remedy.
 
-**Invariant:** a partition is named under the gravest of what it lacks, so that one cause is not told thrice;
-a preferred replica that could lead and does not is told beside it.
+**Invariant:** a partition is listed under its most serious problem only, so that one cause is reported once;
+a preferred replica that could lead and does not is reported in addition.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tidelog.cli.failure import Failure
 from tidelog.cli.nodes import Node
 from tidelog.cli.remote import RemoteBroker
 
-_NAMES_SHOWN_MAX = 10
+_NAMES_SHOWN_MAX = 10  # in a line; the others are counted
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong; `kind` is for programs, the rest for people."""
+    """One problem; `kind` is for programs, the rest for people."""
 
     kind: str
     summary: str
@@ -41,7 +41,7 @@ class Problem:
 
 
 def find_problems(picture: Picture) -> list[Problem]:
-    """The gravest first."""
+    """The most serious problem first."""
     return [*_offline(picture), *_in_sync(picture), *_brokers(picture), *_preferred(picture)]
 
 
@@ -77,7 +77,7 @@ def _in_sync(picture: Picture) -> Iterator[Problem]:
         yield Problem(
             "under_min_in_sync",
             f"{_count(below)} with fewer replicas in sync than min.insync.replicas",
-            "producers with acks=all are refused (NOT_ENOUGH_REPLICAS); what was acknowledged can be read",
+            "producers with acks=all are refused (NOT_ENOUGH_REPLICAS); acknowledged records can be read",
             _bring_back(picture, below),
             below,
         )
@@ -86,7 +86,7 @@ def _in_sync(picture: Picture) -> Iterator[Problem]:
         yield Problem(
             "under_replicated",
             f"{_count(behind)} with replicas that are not in sync",
-            "all can be written and read, but there are fewer copies than were asked for",
+            "all can be written and read, but with fewer copies than configured",
             _bring_back(picture, behind),
             behind,
         )
@@ -96,7 +96,7 @@ def _bring_back(picture: Picture, partitions: Iterable[Partition]) -> str:
     missing = {replica for partition in partitions for replica in partition.missing}
     gone, there = missing - picture.live, missing & picture.live
     words = [f"start {_brokers_named(gone)}"] if gone else []
-    words += [f"see the log of {_brokers_named(there)}: there, but still behind"] if there else []
+    words += [f"check the log of {_brokers_named(there)}: online, but its replica lags"] if there else []
     return "; ".join(words)
 
 
@@ -105,8 +105,8 @@ def _brokers(picture: Picture) -> Iterator[Problem]:
         yield Problem(
             "no_controller",
             "no broker is the controller",
-            "no leader is elected, no topic is created or deleted, no setting is changed",
-            "one is elected within seconds; if not, see the logs of the brokers for what they cannot reach",
+            "no leader can be elected, no topic created or deleted, no setting changed",
+            "wait some seconds for an election; then check that ZooKeeper runs, and the brokers' logs",
         )
     named = {replica for partition in picture.partitions for replica in partition.replicas}
     for broker_id in sorted(named - picture.live):
@@ -114,8 +114,8 @@ def _brokers(picture: Picture) -> Iterator[Problem]:
         yield Problem(
             "broker_missing",
             f"broker {broker_id} is not in the cluster, and {_count(held)} should have a replica on it",
-            "it has ended, is fenced, or cannot reach the others",
-            f"start broker {broker_id} again with its log.dirs, or see its log",
+            "it has stopped, is fenced, or cannot reach the other brokers",
+            f"start broker {broker_id} again with its log.dirs, or check its log",
             held,
             broker_id,
         )
@@ -124,8 +124,8 @@ def _brokers(picture: Picture) -> Iterator[Problem]:
             yield Problem(
                 "broker_silent",
                 f"broker {node.id} does not answer at {node.address}",
-                "clients here cannot reach what it leads, though the cluster counts it as there",
-                "see whether it runs, can be reached from here, and advertises the right listener",
+                "clients here cannot reach its partitions, although the cluster lists it as online",
+                "check that it runs, can be reached from here, and advertises the right listener",
                 broker_id=node.id,
             )
 
@@ -144,7 +144,7 @@ def _preferred(picture: Picture) -> Iterator[Problem]:
         yield Problem(
             "not_preferred",
             f"{_count(found)} led by another replica than the preferred one",
-            "nothing is missing, but some brokers may have more to do than others",
+            "no copies are missing, but the load of the brokers may be uneven",
             "run 'tidelog cluster elect --preferred', or wait if auto.leader.rebalance.enable is on",
             found,
         )
@@ -157,7 +157,7 @@ def _count(partitions: tuple[Partition, ...]) -> str:
 def _names(partitions: tuple[Partition, ...]) -> str:
     shown = ", ".join(partition.name for partition in partitions[:_NAMES_SHOWN_MAX])
     left = len(partitions) - _NAMES_SHOWN_MAX
-    return shown if left <= 0 else f"{shown} and {left} more (--format json names all)"
+    return shown if left <= 0 else f"{shown} and {left} more (--format json lists all)"
 
 
 def _brokers_named(ids: Iterable[int]) -> str:

@@ -1,7 +1,7 @@
-"""Which broker holds which replicas while a plan is made: what may move where, and what a move costs.
+"""The replicas of each broker while a plan is made: which may move where, and the cost of a move.
 
-A partition's replicas are spread over racks as far as the racks' sizes allow: none has two more of them than
-another one that could take one. Racks count only if every broker has one.
+A partition's replicas are spread over racks as far as the racks' sizes allow: no rack has two more of them
+than another rack with room. Racks count only if every broker has one.
 
 **Invariant:** a partition keeps its number of replicas, and they are on different brokers.
 """
@@ -17,7 +17,7 @@ Assignment = Mapping[Place, Sequence[int]]
 
 
 class Hop(NamedTuple):
-    """A replica that goes from one broker to another; `cost` is what that adds to the copies to be made."""
+    """A replica that moves from one broker to another; `cost` is the number of additional copies."""
 
     cost: int
     place: Place
@@ -26,17 +26,17 @@ class Hop(NamedTuple):
 
 
 class Layout:
-    """`racks` has the rack, or '', of each broker that may hold something when all is done."""
+    """`racks` has the rack, or '', of each broker that may have replicas in the end."""
 
     def __init__(self, before: Assignment, racks: Mapping[int, str]) -> None:
         self.brokers = sorted(racks)
         self.racks = dict(racks) if all(racks.values()) else dict.fromkeys(racks, "")
-        # By number first: what is taken from the front is then of all topics.
+        # By number first, so that the first places are of all topics.
         self.places = sorted(before, key=lambda place: (place[1], place[0]))
         self.home = {place: tuple(before[place]) for place in self.places}
         self.held = {place: set(before[place]) for place in self.places}
         everybody = sorted({*racks, *(broker for held in self.held.values() for broker in held)})
-        # The replicas of a broker that were there before, those that were not, and those that have gone.
+        # Per broker: original replicas that stay, replicas that arrive, and original replicas that leave.
         self._stayed: dict[int, dict[Place, None]] = {broker: {} for broker in everybody}
         self._arrived: dict[int, dict[Place, None]] = {broker: {} for broker in everybody}
         self._gone: dict[int, dict[Place, None]] = {broker: {} for broker in everybody}
@@ -59,7 +59,7 @@ class Layout:
         yield from self._stayed[broker]
 
     def may_move(self, place: Place, giver: int, taker: int) -> bool:
-        """Whether the partition would still be as spread as it must be."""
+        """Whether the partition would stay sufficiently spread over racks."""
         if giver not in self.held[place] or taker in self.held[place]:
             return False
         source, target = self.racks[giver], self.racks[taker]
@@ -87,7 +87,8 @@ class Layout:
                 self._in_rack[place][self.racks[broker]] += change
 
     def settle(self, place: Place) -> None:
-        """Take replicas off brokers that may hold none: to racks that lack one, then to whoever has least."""
+        """Move replicas off brokers that may have none: first to racks without one, then to the least loaded
+        broker."""
         for giver in sorted(self.held[place] - self.racks.keys()):
             free = [broker for broker in self.brokers if broker not in self.held[place]]
             self.move(
@@ -95,7 +96,7 @@ class Layout:
             )
 
     def spread_out(self, place: Place) -> None:
-        """Move replicas from racks that have too many of this partition to those that have too few."""
+        """Move replicas from racks with too many of this partition to racks with too few."""
         bounds = self._bounds(len(self.held[place]))
         in_rack = self._in_rack[place]
         while True:
@@ -110,14 +111,14 @@ class Layout:
             self.move(place, max(givers, key=self.count), min(takers, key=self.count))
 
     def direct_hop(self, giver: int, taker: int) -> Hop | None:
-        """A replica that was there before, straight from one broker to another."""
+        """An original replica that moves directly from one broker to another."""
         for place in self._stayed[giver]:
             if taker not in self.home[place] and self.may_move(place, giver, taker):
                 return Hop(1, place, giver, taker)
         return None
 
     def hops(self, giver: int, only_free: bool) -> dict[int, Hop]:
-        """The cheapest way to each broker that could take one of this broker's replicas."""
+        """The cheapest hop to each broker that could get one of this broker's replicas."""
         found: dict[int, Hop] = {}
         for place in self._arrived[giver]:
             self._note(found, place, giver, self.brokers)
@@ -148,7 +149,7 @@ class Layout:
         return (in_rack >= low) + (in_rack >= high)
 
     def _spread(self, replicas: int) -> dict[str, tuple[int, int]]:
-        """How many of so many replicas each rack has at least and at most."""
+        """The minimum and the maximum of a partition's replicas in each rack."""
         sizes = {rack: list(self.racks.values()).count(rack) for rack in self.racks.values()}
         level = 0
         while sum(min(size, level + 1) for size in sizes.values()) <= replicas and level < replicas:

@@ -1,6 +1,6 @@
-"""Replicas that move from broker to broker, as the cluster is asked for it and tells of it (KIP-455).
+"""Moves of replicas between brokers: requests to the cluster and their progress (KIP-455).
 
-**Invariant:** each partition has an outcome of its own; asking how far they are changes nothing.
+**Invariant:** each partition has its own outcome; asking for progress changes nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.cluster_layout import Place
 from tidelog.cli.failure import Failure
 from tidelog.cli.nodes import Cluster, ask_cluster, open_controller
-from tidelog.cli.remote import Api, RemoteBroker, check, open_any
+from tidelog.cli.remote import RemoteBroker, check, open_any
+from tidelog.protocol import apis
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
@@ -25,7 +26,7 @@ _TOGETHER = 1_000  # partitions in one request
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A partition whose replicas shall be others, or in another order; `size` is that of one copy."""
+    """A partition with new replicas, or a new order of them; `size` is the size of one copy."""
 
     topic: str
     number: int
@@ -51,28 +52,28 @@ class Move:
 
     @property
     def copied_size(self) -> int:
-        """Of all copies that have to be made; negative if it is not known."""
+        """The size of all copies to make; negative if unknown."""
         return self.size * len(self.adding)
 
 
 @dataclass(frozen=True, slots=True)
 class Disks:
-    """What brokers hold, by partition and broker, and what they have left; of those that tell."""
+    """The sizes of replicas by partition and broker, and the free space; of the brokers that report them."""
 
     sizes: dict[tuple[Place, int], int] = field(default_factory=dict)
     free: dict[int, int] = field(default_factory=dict)
 
     def size_of(self, place: Place, brokers: Iterable[int]) -> int:
-        """Of the largest copy that is known."""
+        """The size of the largest known copy."""
         return max(
             (self.sizes.get((place, broker), UNKNOWN_SIZE) for broker in brokers), default=UNKNOWN_SIZE
         )
 
 
 def list_moves(bootstrap_server: str) -> list[Move]:
-    """What is moving now, by name: `before` has not who is added, `after` has not who leaves."""
+    """The moves under way, by name: `before` lacks the added replicas, `after` the leaving ones."""
     with open_any(bootstrap_server) as broker:
-        answer = broker.ask(Api.LIST_PARTITION_REASSIGNMENTS, timeout=_TIMEOUT, topics=None)
+        answer = broker.ask(apis.LIST_PARTITION_REASSIGNMENTS, timeout=_TIMEOUT, topics=None)
     check("the list of moves", answer.error_code, answer.error_message)
     found = []
     for topic in answer.topics:
@@ -86,7 +87,7 @@ def list_moves(bootstrap_server: str) -> list[Move]:
 def request_moves(
     bootstrap_server: str, targets: Mapping[Place, Sequence[int] | None]
 ) -> dict[Place, str | None]:
-    """Have replicas move, or with None go back; for each partition why not, or None."""
+    """Request moves, or with None their cancellation; for each partition why it was refused, or None."""
     with open_any(bootstrap_server) as broker:
         cluster = ask_cluster(broker)
     outcomes: dict[Place, str | None] = {}
@@ -99,14 +100,14 @@ def request_moves(
 
 
 def _request(broker: RemoteBroker, targets: Mapping[Place, Sequence[int] | None]) -> dict[Place, str | None]:
-    types = broker.types(Api.ALTER_PARTITION_REASSIGNMENTS)
+    types = broker.types(apis.ALTER_PARTITION_REASSIGNMENTS)
     by_topic: dict[str, list[Any]] = {}
     for (topic, number), target in targets.items():
         replicas = None if target is None else tuple(target)
         row = make(types.ReassignablePartition, partition_index=number, replicas=replicas)
         by_topic.setdefault(topic, []).append(row)
     answer = broker.ask(
-        Api.ALTER_PARTITION_REASSIGNMENTS,
+        apis.ALTER_PARTITION_REASSIGNMENTS,
         timeout=_TIMEOUT,
         allow_replication_factor_change=True,
         topics=tuple(
@@ -130,14 +131,15 @@ def _reason(result: Any) -> str | None:
 
 
 def ask_disks(cluster: Cluster, brokers: Collection[int], places: Collection[Place] | None = None) -> Disks:
-    """What these brokers hold of these partitions, or of all; one that does not answer tells nothing."""
+    """The replicas of these partitions, or all, on these brokers; a broker that does not answer is
+    left out."""
     disks = Disks()
     for node in cluster.nodes:
         if node.id not in brokers or node.is_fenced:
             continue
         try:
             with RemoteBroker(node.address) as broker:
-                answer = broker.ask(Api.DESCRIBE_LOG_DIRS, topics=_wanted(broker, places))
+                answer = broker.ask(apis.DESCRIBE_LOG_DIRS, topics=_wanted(broker, places))
         except Failure:
             continue
         for found in answer.results:
@@ -153,7 +155,7 @@ def ask_disks(cluster: Cluster, brokers: Collection[int], places: Collection[Pla
 def _wanted(broker: RemoteBroker, places: Collection[Place] | None) -> tuple[Any, ...] | None:
     if places is None:
         return None
-    kind = broker.types(Api.DESCRIBE_LOG_DIRS).DescribableLogDirTopic
+    kind = broker.types(apis.DESCRIBE_LOG_DIRS).DescribableLogDirTopic
     return tuple(
         make(kind, topic=topic, partitions=tuple(number for name, number in sorted(places) if name == topic))
         for topic in sorted({topic for topic, _ in places})
@@ -161,15 +163,15 @@ def _wanted(broker: RemoteBroker, places: Collection[Place] | None) -> tuple[Any
 
 
 def keeps_books(bootstrap_server: str) -> bool:
-    """Whether brokers stay registered after they have ended, so that one must be unregistered."""
+    """Whether stopped brokers stay registered, so that they must be unregistered."""
     with open_any(bootstrap_server) as broker:
-        return broker.serves(Api.UNREGISTER_BROKER)
+        return broker.serves(apis.UNREGISTER_BROKER)
 
 
 def unregister(bootstrap_server: str, broker_id: int) -> bool:
-    """Take a broker that has ended out of the books; False if it is not in them."""
+    """Unregister a stopped broker; False if it is not registered."""
     with open_any(bootstrap_server) as broker:
-        answer = broker.ask(Api.UNREGISTER_BROKER, broker_id=broker_id)
+        answer = broker.ask(apis.UNREGISTER_BROKER, broker_id=broker_id)
     if answer.error_code is ErrorCode.broker_id_not_registered:
         return False
     check(f"broker {broker_id}", answer.error_code, answer.error_message)

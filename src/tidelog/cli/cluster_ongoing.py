@@ -1,6 +1,6 @@
-"""Moves that are under way: listed, watched, verified against a plan, taken back.
+"""Moves under way: listed, watched, verified against a plan, cancelled.
 
-**Invariant:** a throttle goes when nothing of the cluster moves any more, not before.
+**Invariant:** a throttle is removed only when nothing in the cluster moves any more.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def watch_ongoing(bootstrap_server: str, is_chosen: IsChosen) -> None:
 
 
 def verify(bootstrap_server: str, plan: Plan | None, is_chosen: IsChosen, format: TableFormat) -> None:
-    """Whether a plan is carried out; without one, whether nothing moves. Exit code 1 if it is not so."""
+    """Check whether a plan is complete; without a plan, whether nothing moves. Exit code 1 if not."""
     moving = {move.place: move for move in _moves(bootstrap_server, is_chosen)}
     picture = take_picture(bootstrap_server)
     held = {(found.topic, found.number): found.replicas for found in picture.partitions}
@@ -84,7 +84,7 @@ def verify(bootstrap_server: str, plan: Plan | None, is_chosen: IsChosen, format
 
 
 def cancel(bootstrap_server: str, is_chosen: IsChosen, format: TableFormat) -> None:
-    """Let the replicas be where they were."""
+    """Cancel the moves: restore the original replicas."""
     moves = _moves(bootstrap_server, is_chosen)
     outcomes = request_moves(bootstrap_server, {move.place: None for move in moves}) if moves else {}
     if format is TableFormat.JSON:
@@ -103,11 +103,12 @@ def cancel(bootstrap_server: str, is_chosen: IsChosen, format: TableFormat) -> N
 
 
 def finish(bootstrap_server: str, is_quiet: bool = False, is_throttled: bool = False) -> None:
-    """Take throttles away if nothing moves any more; `is_throttled` if there must be one."""
+    """Remove throttles if nothing moves any more; `is_throttled`: there must be a throttle."""
     if list_moves(bootstrap_server):
         if is_throttled:
             print(
-                "tidelog: others are moving: the throttle goes when --watch sees their end", file=sys.stderr
+                "tidelog: other partitions are still moving; run --watch to remove the throttle at the end",
+                file=sys.stderr,
             )
         return
     picture = take_picture(bootstrap_server)
@@ -115,11 +116,11 @@ def finish(bootstrap_server: str, is_quiet: bool = False, is_throttled: bool = F
         clear_throttle(bootstrap_server, picture, {found.topic for found in picture.partitions})
         and not is_quiet
     ):
-        print("the throttle is taken away")
+        print("the throttle is removed")
 
 
 def await_arrival(bootstrap_server: str, moves: Sequence[Move]) -> Picture:
-    """The cluster with all of these where they should be: brokers hear of it later than the controller."""
+    """The cluster with all of these moves complete: brokers learn of it later than the controller."""
     end = time.monotonic() + _NEWS_S_MAX
     while True:
         picture = take_picture(bootstrap_server)
@@ -130,8 +131,8 @@ def await_arrival(bootstrap_server: str, moves: Sequence[Move]) -> Picture:
         if time.monotonic() > end:
             first = others[0]
             raise Failure(
-                f"{count(len(others), 'partition')} did not end as planned: {first.name} has replicas "
-                f"{ids(held[first.place])} and not {ids(first.after)}; somebody cancelled it or planned anew"
+                f"{count(len(others), 'partition')} are not as planned: {first.name} has replicas "
+                f"{ids(held[first.place])} and not {ids(first.after)}; the move was cancelled or replaced"
             )
         time.sleep(_NEWS_POLL_S)
 

@@ -1,7 +1,7 @@
-"""A cluster with all its partitions, as one of its brokers tells it: leaders, replicas, who is in sync.
+"""A cluster with all its partitions, from one of its brokers: leaders, replicas, ISR.
 
-Asked with DescribeTopicPartitions where a broker has it, which tells of eligible leader replicas too
-(KIP-966), and with Metadata where it is older.
+Asked by DescribeTopicPartitions if the broker has it, which includes eligible leader replicas
+(KIP-966), and by Metadata if it is older.
 
 **Invariant:** asking changes nothing: no topic is created by being named.
 """
@@ -9,23 +9,24 @@ Asked with DescribeTopicPartitions where a broker has it, which tells of eligibl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from tidelog.cli.nodes import Cluster, ask_cluster
-from tidelog.cli.remote import Api, RemoteBroker, check, open_any
+from tidelog.cli.nodes import Cluster, ask_cluster, has_controller
+from tidelog.cli.remote import RemoteBroker, check, open_any
 from tidelog.cli.settings import KINDS
+from tidelog.protocol import apis
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
 NOBODY = -1
 _MIN_IN_SYNC = "min.insync.replicas"
-_PAGE = 2_000  # partitions in one answer: what Kafka gives at most, unless it is told otherwise
+_PAGE = 2_000  # partitions in one answer: Kafka's default maximum
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Partition:
-    """One partition; `eligible` is None where the broker does not tell."""
+    """One partition; `eligible` is None if the broker does not report it."""
 
     topic: str
     number: int
@@ -51,7 +52,7 @@ class Partition:
 
     @property
     def complete(self) -> tuple[int, ...]:
-        """The replicas that have, or had when they ended, all that was acknowledged."""
+        """The replicas that have, or had when they stopped, all acknowledged records."""
         return tuple(dict.fromkeys((*self.in_sync, *(self.eligible or ()))))
 
     @property
@@ -64,7 +65,8 @@ class Partition:
 
     @property
     def is_under_min_in_sync(self) -> bool:
-        """As brokers count: a partition with fewer replicas than its topic asks for needs only those."""
+        """As brokers count: a partition with fewer replicas than min.insync.replicas needs only as many as it
+        has."""
         return self.is_offline or len(self.in_sync) < min(self.min_in_sync, len(self.replicas))
 
     @property
@@ -75,7 +77,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The cluster at one moment."""
+    """The state of the cluster at one moment."""
 
     cluster: Cluster
     partitions: tuple[Partition, ...]
@@ -92,10 +94,12 @@ class Picture:
 
 
 def take_picture(bootstrap_server: str) -> Picture:
-    """All from the same broker, so that its parts fit together."""
+    """The state from a single broker, so that its parts are consistent."""
     with open_any(bootstrap_server) as broker:
         cluster = ask_cluster(broker)
-        ask = _pages if broker.serves(Api.DESCRIBE_TOPIC_PARTITIONS) else _metadata
+        if not has_controller(cluster):
+            cluster = replace(cluster, controller_id=NOBODY)
+        ask = _pages if broker.serves(apis.DESCRIBE_TOPIC_PARTITIONS) else _metadata
         topics = [(found.name, part) for found in ask(broker) for part in found.partitions]
         needed = _min_in_sync(broker, sorted({name for name, _ in topics}))
     partitions = [_partition(name, found, needed[name]) for name, found in topics if name in needed]
@@ -103,11 +107,11 @@ def take_picture(bootstrap_server: str) -> Picture:
 
 
 def _pages(broker: RemoteBroker) -> Iterator[Any]:
-    cursor_type = broker.types(Api.DESCRIBE_TOPIC_PARTITIONS).Cursor
+    cursor_type = broker.types(apis.DESCRIBE_TOPIC_PARTITIONS).Cursor
     cursor = None
     while True:
         answer = broker.ask(
-            Api.DESCRIBE_TOPIC_PARTITIONS, topics=(), response_partition_limit=_PAGE, cursor=cursor
+            apis.DESCRIBE_TOPIC_PARTITIONS, topics=(), response_partition_limit=_PAGE, cursor=cursor
         )
         yield from answer.topics
         left = answer.next_cursor
@@ -118,7 +122,7 @@ def _pages(broker: RemoteBroker) -> Iterator[Any]:
 
 def _metadata(broker: RemoteBroker) -> Iterator[Any]:
     answer = broker.ask(
-        Api.METADATA,
+        apis.METADATA,
         topics=None,
         allow_auto_topic_creation=False,
         include_cluster_authorized_operations=False,
@@ -128,16 +132,16 @@ def _metadata(broker: RemoteBroker) -> Iterator[Any]:
 
 
 def _min_in_sync(broker: RemoteBroker, topics: list[str]) -> dict[str, int]:
-    """By topic; one that was deleted in between is not in it."""
+    """By topic; without topics that were deleted in between."""
     if not topics:
         return {}
-    kind = broker.types(Api.DESCRIBE_CONFIGS).DescribeConfigsResource
+    kind = broker.types(apis.DESCRIBE_CONFIGS).DescribeConfigsResource
     wanted = tuple(
         make(kind, resource_type=KINDS["topic"], resource_name=topic, configuration_keys=(_MIN_IN_SYNC,))
         for topic in topics
     )
     answer = broker.ask(
-        Api.DESCRIBE_CONFIGS, resources=wanted, include_synonyms=False, include_documentation=False
+        apis.DESCRIBE_CONFIGS, resources=wanted, include_synonyms=False, include_documentation=False
     )
     needed = {}
     for result in answer.results:
@@ -157,7 +161,7 @@ def _partition(topic: str, found: Any, min_in_sync: int) -> Partition:
         getattr(found, "leader_epoch", -1),
         tuple(found.replica_nodes),
         tuple(found.isr_nodes),
-        # A Kafka broker that does not keep them answers with null, which is the same as none.
+        # A Kafka broker without eligible leader replicas answers null, which is the same as none.
         tuple(eligible or ()) if hasattr(found, "eligible_leader_replicas") else None,
         min_in_sync,
     )

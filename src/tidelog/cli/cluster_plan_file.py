@@ -1,8 +1,8 @@
-"""A plan in a file, as Kafka's kafka-reassign-partitions writes and takes it.
+"""A plan in a file, in the format of kafka-reassign-partitions.
 
 `{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 3]}]}`
 
-**Invariant:** an entry that is wrong is named, and then nothing of the file is used.
+**Invariant:** an invalid entry is named, and then nothing of the file is used.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _SHAPE = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "rep
 
 
 def read_plan(path: Path) -> dict[Place, tuple[int, ...]]:
-    """The replicas that each partition shall have."""
+    """The planned replicas of each partition."""
     found = _load(path)
     partitions = found.get("partitions") if isinstance(found, dict) else None
     if not isinstance(partitions, list):
         raise BadWord(f"--file {path}: not a plan; write {_SHAPE}")
     if found.get("version", _VERSION) != _VERSION:
-        raise BadWord(f"--file {path}: version {found['version']!r} is not known; write {_VERSION}")
+        raise BadWord(f"--file {path}: version {found['version']!r} is not supported; write {_VERSION}")
     plan: dict[Place, tuple[int, ...]] = {}
     for number, entry in enumerate(partitions, 1):
         place, replicas = _parse(entry, f"--file {path}: entry {number}")
         if place in plan:
-            raise BadWord(f"--file {path}: entry {number}: {place[0]}-{place[1]} stands there twice")
+            raise BadWord(f"--file {path}: entry {number}: {place[0]}-{place[1]} appears twice")
         plan[place] = replicas
     if not plan:
         raise BadWord(f"--file {path}: no partitions in it")
@@ -41,7 +41,7 @@ def read_plan(path: Path) -> dict[Place, tuple[int, ...]]:
 
 
 def plan_json(plan: Mapping[Place, Sequence[int]]) -> dict[str, Any]:
-    """The same as `read_plan` and Kafka's tool read it."""
+    """A plan as JSON for `read_plan` and Kafka's tool."""
     partitions = [
         {"topic": topic, "partition": number, "replicas": list(replicas)}
         for (topic, number), replicas in sorted(plan.items())
@@ -67,9 +67,9 @@ def _parse(entry: Any, where: str) -> tuple[Place, tuple[int, ...]]:
     if number is None or not _is_number(number):
         raise BadWord(f"{where}: {topic}: {number!r} is not a partition")
     if not isinstance(replicas, list) or not replicas or not all(map(_is_number, replicas)):
-        raise BadWord(f"{where}: {topic}-{number}: replicas is a list of broker ids, such as [1, 2, 3]")
+        raise BadWord(f"{where}: {topic}-{number}: no list of replicas; write broker ids such as [1, 2, 3]")
     if len(set(replicas)) < len(replicas):
-        raise BadWord(f"{where}: {topic}-{number}: a broker stands in {replicas} twice")
+        raise BadWord(f"{where}: {topic}-{number}: a broker appears in {replicas} twice")
     return (topic, int(number)), tuple(replicas)
 
 

@@ -1,7 +1,7 @@
-"""Watching replicas move until they are there: a bar with what is left, in bytes where brokers tell.
+"""A progress bar of moving replicas, in bytes if brokers report sizes.
 
-**Invariant:** watching changes nothing. Whoever stops it is told that the move goes on, and how to watch it
-again or to take it back.
+**Invariant:** watching changes nothing. When a user stops it, the output says that the moves continue, and
+how to watch them again or cancel them.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ HOW_TO_GO_ON = (
     "'tidelog cluster reassign --cancel' takes it back"
 )
 _POLL_S_MIN, _POLL_S_MAX = 0.1, 2.0
-_SILENCE_S_MAX = 60.0  # a cluster that nobody answers for: brokers are restarted meanwhile
+_SILENCE_S_MAX = 60.0  # the cluster may be unavailable this long, while brokers restart
 
 
 def watch(bootstrap_server: str, moves: Sequence[Move]) -> None:
-    """Return when none of these is under way any more."""
+    """Return when none of these moves is under way any more."""
     try:
         with _bar(moves) as (progress, task):
             for left in _polls(bootstrap_server, {move.place for move in moves}):
                 done = _done(bootstrap_server, moves, left) if not progress.disable else 0
                 progress.update(task, completed=done, left=len(left))
     except KeyboardInterrupt:
-        typer.echo(f"not watched any more; {HOW_TO_GO_ON}", err=True)
+        typer.echo(f"stopped watching; {HOW_TO_GO_ON}", err=True)
         raise
 
 
 def _polls(bootstrap_server: str, places: Collection[Place]) -> Iterator[set[Place]]:
-    """What is left, again and again until there is nothing."""
+    """The remaining partitions, polled until there are none."""
     pause, heard = _POLL_S_MIN, time.monotonic()
     while True:
         try:
@@ -61,19 +61,19 @@ def _polls(bootstrap_server: str, places: Collection[Place]) -> Iterator[set[Pla
                 return
         except Failure as failure:
             if time.monotonic() - heard > _SILENCE_S_MAX:
-                raise Failure(f"{failure}; if the cluster is there, {HOW_TO_GO_ON}") from None
+                raise Failure(f"{failure}; when the cluster is available, {HOW_TO_GO_ON}") from None
         time.sleep(pause)
         pause = min(pause * 1.5, _POLL_S_MAX)
 
 
 def _total(moves: Sequence[Move]) -> int:
-    """The bytes to be copied; 0 if they are not all known, or there are none."""
+    """The bytes to copy; 0 if a size is unknown, or there are none."""
     sizes = [move.copied_size for move in moves]
     return 0 if any(size < 0 for size in sizes) else sum(sizes)
 
 
 def _done(bootstrap_server: str, moves: Sequence[Move], left: Collection[Place]) -> int:
-    """Bytes that are copied; partitions if bytes are not known."""
+    """The bytes copied; partitions if bytes are unknown."""
     if not _total(moves):
         return len(moves) - len(left)
     done = sum(move.copied_size for move in moves if move.place not in left)

@@ -1,6 +1,6 @@
-"""From what somebody wants to the moves that it takes: a plan made or checked against the cluster as it is.
+"""From a requested plan to the necessary moves, checked against the present cluster.
 
-**Invariant:** a plan that could not be carried out is refused as a whole, with what to do about it.
+**Invariant:** a plan that cannot be carried out is refused as a whole, with what to do about it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Plan = Mapping[Place, Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A plan as somebody gave it; else brokers to leave, or to rebalance over (None: all that are there)."""
+    """A given plan; or brokers to empty, or to rebalance over (None: all available ones)."""
 
     plan: Plan | None
     brokers: frozenset[int] | None
@@ -30,7 +30,7 @@ class Proposal:
 
 
 def propose(picture: Picture, proposal: Proposal, moving: Collection[Move]) -> tuple[list[Move], Disks]:
-    """The moves that are needed, by name, and what the brokers' disks hold of them."""
+    """The necessary moves, by name, and the sizes on the brokers' disks."""
     parts = {(part.topic, part.number): part for part in picture.partitions}
     for topic in proposal.topics:
         if all(part.topic != topic for part in picture.partitions):
@@ -52,14 +52,12 @@ def propose(picture: Picture, proposal: Proposal, moving: Collection[Move]) -> t
     ]
     for move in moves:
         if move.adding and parts[move.place].is_offline:
-            raise Failure(
-                f"{move.name} has no leader, so nobody can copy it: see 'tidelog cluster health' first"
-            )
+            raise Failure(f"{move.name} has no leader to copy from; see 'tidelog cluster health' first")
     return moves, disks
 
 
 def free_space_problems(moves: Collection[Move], disks: Disks) -> Iterator[str]:
-    """Brokers that would get more than they have room for."""
+    """Brokers without enough free space for the plan."""
     for broker, free in sorted(disks.free.items()):
         size = sum(max(move.size, 0) for move in moves if broker in move.adding)
         if size > free:
@@ -70,7 +68,7 @@ def _make_plan(picture: Picture, proposal: Proposal, chosen: Sequence[Partition]
     wanted = picture.live if proposal.brokers is None else proposal.brokers
     for broker in sorted(wanted - picture.live):
         picture.cluster.node(broker)
-        raise Failure(f"broker {broker} is fenced: it cannot take anything; start it first, or leave it out")
+        raise Failure(f"broker {broker} is fenced and cannot get replicas; start it first, or leave it out")
     racks = {
         node.id: node.rack or "" for node in picture.cluster.nodes if node.id in wanted - proposal.leaving
     }
@@ -79,8 +77,8 @@ def _make_plan(picture: Picture, proposal: Proposal, chosen: Sequence[Partition]
     for part in chosen:
         if len(part.replicas) > len(racks):
             raise Failure(
-                f"topic {part.topic!r} has {len(part.replicas)} replicas, and there are {len(racks)} brokers "
-                "to hold them: start another broker first, or lower its replicas with --file"
+                f"topic {part.topic!r} has {len(part.replicas)} replicas, and only {len(racks)} brokers "
+                "can hold them; start another broker first, or reduce the replicas with --file"
             )
     before = {(part.topic, part.number): part.replicas for part in chosen}
     if not racks:
@@ -89,13 +87,13 @@ def _make_plan(picture: Picture, proposal: Proposal, chosen: Sequence[Partition]
 
 
 def _check_all_there(picture: Picture, leaving: Collection[int], chosen: Sequence[Partition]) -> None:
-    """A broker that is down for a moment is no reason to copy everything that it holds."""
+    """Refuse a plan while a broker is down: a short outage is no reason to copy all its replicas."""
     for part in chosen:
         for broker in part.replicas:
             if broker not in picture.live and broker not in leaving:
                 raise Failure(
-                    f"broker {broker} is not there and should hold {part.name}: start it first, or take "
-                    f"everything off it with --decommission {broker}"
+                    f"broker {broker} is offline and has a replica of {part.name}; start it first, or move "
+                    f"its replicas away with --decommission {broker}"
                 )
 
 
@@ -109,13 +107,13 @@ def _check_entry(picture: Picture, part: Partition | None, place: Place, after: 
     for broker in after:
         if broker not in part.replicas and broker not in picture.live:
             picture.cluster.node(broker)
-            raise Failure(f"broker {broker} is fenced: it cannot take {part.name}; start it first")
+            raise Failure(f"broker {broker} is fenced and cannot get {part.name}; start it first")
 
 
 def _check_still(moving: Sequence[Move]) -> None:
     if moving:
         more = f" and {len(moving) - 1} more" if len(moving) > 1 else ""
         raise Failure(
-            f"{moving[0].name}{more} is moving already: wait with 'tidelog cluster reassign --watch', "
-            "or take it back with --cancel"
+            f"{moving[0].name}{more} is moving already; wait with 'tidelog cluster reassign --watch', "
+            "or cancel it with --cancel"
         )

@@ -1,8 +1,8 @@
-"""`tidelog cluster reassign`: replicas moved from broker to broker, by a plan of one's own or a proposed one.
+"""`tidelog cluster reassign`: moves replicas between brokers, by the user's plan or a computed one.
 
-The plan is made here and the cluster is asked for it by the protocol alone, so it works on any Kafka cluster.
+The plan is computed here and requested by the Kafka protocol alone, so it works on any Kafka cluster.
 
-**Invariant:** nothing moves before the plan was shown and somebody said yes, or with --yes.
+**Invariant:** nothing moves before the plan was shown and confirmed, or with --yes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidelog.cli.names import complete_topic
 from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, TableFormat, TableOrJson
 from tidelog.cli.screen import print_json, print_table, size_text
 
-_ROWS_SHOWN_MAX = 200
+_ROWS_SHOWN_MAX = 200  # what scrolls by; the others are counted
 _ANOTHER_LEADS = (
     "leadership goes to the first replicas by itself, or at once by 'tidelog cluster elect --preferred'"
 )
@@ -39,31 +39,34 @@ def reassign(
         typer.Option(metavar="PLAN", help="Kafka's JSON; - is stdin. Also for --verify and --cancel."),
     ] = None,
     rebalance: Annotated[
-        bool, typer.Option("--rebalance", help="Even out replicas and leaders, with the fewest copies.")
+        bool, typer.Option("--rebalance", help="Balance replicas and leaders with the fewest copies.")
     ] = False,
     decommission: Annotated[
         list[int] | None,
-        typer.Option(metavar="ID", help="Take everything off this broker (may be repeated).", min=0),
+        typer.Option(metavar="ID", help="Move all replicas off this broker (may be repeated).", min=0),
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(help="Only of this topic (may be repeated).", autocompletion=complete_topic),
+        typer.Option(help="Only this topic (may be repeated).", autocompletion=complete_topic),
     ] = None,
     brokers: Annotated[
-        str | None, typer.Option(metavar="ID,…", help="Rebalance over these alone, not over all.")
+        str | None, typer.Option(metavar="ID,…", help="Rebalance over these brokers only.")
     ] = None,
     throttle: Annotated[
-        int | None, typer.Option(metavar="BYTES", help="A broker copies so many a second at most.", min=1)
+        int | None,
+        typer.Option(metavar="BYTES", help="The most bytes per second that a broker copies.", min=1),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, move nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before it moves.")] = False,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Do not watch until it is done.")] = False,
-    show: Annotated[bool, typer.Option("--list", help="Show what is moving.")] = False,
-    watching: Annotated[bool, typer.Option("--watch", help="Watch what is moving until it is done.")] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Exit code 0 if the plan is carried out, or nothing moves.")
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before moving.")] = False,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Return without waiting for the end.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="Show the partitions that are moving.")] = False,
+    watching: Annotated[
+        bool, typer.Option("--watch", help="Watch the moving partitions until all are done.")
     ] = False,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Take back what is moving.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Exit code 0 if the plan is complete, or nothing moves.")
+    ] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel the moves under way.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
@@ -74,9 +77,9 @@ def reassign(
         {"--throttle": throttle is not None, "--dry-run": dry_run, "--no-wait": no_wait},
     )
     if brokers is not None and not rebalance:
-        raise BadWord(f"--brokers {brokers}: goes with --rebalance")
+        raise BadWord(f"--brokers {brokers}: needs --rebalance")
     if topic and decommission:
-        raise BadWord("--decommission: takes all topics off a broker, leave out --topic")
+        raise BadWord("--decommission: moves all topics; leave out --topic")
     plan = read_plan(file) if file is not None else None
 
     def is_chosen(place: Place) -> bool:
@@ -98,16 +101,16 @@ def reassign(
 
 
 def _check_words(plans: dict[str, bool], verbs: dict[str, bool], manners: dict[str, bool]) -> None:
-    """One plan, or one verb; a verb may have the file that says of what."""
+    """Check the combination of options: one plan, or one verb; a verb may have a file."""
     chosen = [word for word, is_named in {**plans, **verbs}.items() if is_named]
     named_verbs = [word for word in verbs if verbs[word]]
     if not chosen:
         raise BadWord(f"name one of {', '.join([*plans, *verbs])}; see 'tidelog cluster reassign --help'")
     if len(chosen) > 1 and not (len(named_verbs) == 1 and set(chosen) == {"--file", *named_verbs}):
-        raise BadWord(f"{' and '.join(chosen)} do not go together; name one")
+        raise BadWord(f"{' and '.join(chosen)} cannot be combined; name one")
     for word, is_named in manners.items():
         if is_named and named_verbs:
-            raise BadWord(f"{word} does not go with {named_verbs[0]}")
+            raise BadWord(f"{word} cannot be combined with {named_verbs[0]}")
 
 
 def _parse_ids(words: str | None) -> frozenset[int] | None:
@@ -139,7 +142,7 @@ def _run(
     for problem in free_space_problems(moves, disks):
         typer.echo(f"tidelog: {problem}", err=True)
     if dry_run:
-        print("(not done: --dry-run)")
+        print("(dry run: nothing moved)")
         return
     outcomes: dict[Place, str | None] = {}
     if moves:
@@ -154,12 +157,12 @@ def _run(
 
 def _print(moves: Collection[Move]) -> None:
     if not moves:
-        print("nothing to move: all is where it should be")
+        print("nothing to move: all replicas are where they should be")
         return
     rows = [(move.topic, move.number, ids(move.before), ids(move.after), _size_words(move)) for move in moves]
     print_table(("topic", "partition", "from", "to", "to copy"), rows[:_ROWS_SHOWN_MAX])
     if len(rows) > _ROWS_SHOWN_MAX:
-        print(f"… and {len(rows) - _ROWS_SHOWN_MAX} more; --dry-run --format json has them all\n")
+        print(f"… and {len(rows) - _ROWS_SHOWN_MAX} more; --dry-run --format json shows all\n")
     print(_summary(moves))
 
 
@@ -179,7 +182,7 @@ def _ask(moves: Collection[Move]) -> None:
     try:
         is_sure = typer.confirm("Move?", err=True)
     except typer.Abort:
-        raise Failure("nothing was moved: nobody answered; --yes moves without asking") from None
+        raise Failure("nothing was moved: not confirmed; --yes moves without asking") from None
     if not is_sure:
         raise Failure("nothing was moved")
 
@@ -187,7 +190,7 @@ def _ask(moves: Collection[Move]) -> None:
 def _move(
     bootstrap_server: str, picture: Picture, moves: list[Move], throttle: int | None, no_wait: bool
 ) -> dict[Place, str | None]:
-    """For each partition why it does not move, or None; all that do have arrived, unless nobody waits."""
+    """For each partition why it does not move, or None; unless `no_wait`, the others have arrived."""
     try:
         if throttle is not None:
             set_throttle(bootstrap_server, picture, [move for move in moves if move.adding], throttle)
@@ -236,7 +239,7 @@ def _report(
                 [(move.topic, move.number, outcomes[move.place]) for move in refused],
             )
         if accepted and no_wait:
-            throttled = "; the throttle goes when --watch or --verify sees the end" if is_throttled else ""
+            throttled = "; --watch or --verify removes the throttle at the end" if is_throttled else ""
             print(f"moving: {count(accepted, 'partition')}; {HOW_TO_GO_ON}{throttled}")
         elif accepted:
             print(f"moved: {count(accepted, 'partition')}")
@@ -245,16 +248,18 @@ def _report(
 
 
 def _part(bootstrap_server: str, leaving: Collection[int]) -> Iterator[str]:
-    """What is left to do with brokers that hold nothing any more; those that have ended are unregistered."""
+    """The remaining steps for brokers without replicas; stopped brokers are unregistered."""
     picture = take_picture(bootstrap_server)
     for broker in sorted(leaving):
         if held := picture.on(broker):
-            raise Failure(f"broker {broker} has got {held[0].name} meanwhile: run the same command again")
+            raise Failure(
+                f"broker {broker} has got {held[0].name} in the meantime; run the same command again"
+            )
         if broker in picture.live:
-            # Not before it has ended: it would go on, known to nobody.
+            # Only after it has stopped: an unregistered broker would go on running.
             again = ", then run this again to unregister it" if keeps_books(bootstrap_server) else ""
-            yield f"broker {broker} holds nothing any more: it can be stopped now{again}"
+            yield f"broker {broker} holds no replicas now: it can be stopped{again}"
         else:
             is_known = keeps_books(bootstrap_server) and unregister(bootstrap_server, broker)
             state = "is unregistered" if is_known else "is not in the cluster"
-            yield f"broker {broker} holds nothing any more and {state}"
+            yield f"broker {broker} holds no replicas now and {state}"

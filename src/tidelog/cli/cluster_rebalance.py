@@ -1,11 +1,11 @@
-"""Where replicas should be: an even plan, or one that takes everything off a broker, with the fewest copies.
+"""Plans: replicas and leaders balanced over brokers, or moved off some brokers, with the fewest copies.
 
-Replicas first: those on brokers that may hold none go where there are fewest, partitions in too few racks are
-spread, then the cheapest chains of moves go from brokers with many to brokers with few (successive shortest
-paths, with brokers as the nodes). Then leaders, who may be any of a partition's replicas: that copies
-nothing, unless brokers must swap replicas for it.
+Replicas first: those on brokers that must be emptied go to the least loaded ones, partitions in too few racks
+are spread, then the cheapest chains of moves go from brokers with many to brokers with few (successive
+shortest paths, with brokers as the nodes). Then leaders, which may be any of a partition's replicas: that
+copies nothing, unless brokers must swap replicas for it.
 
-**Invariant:** the same facts make the same plan; racks come before evenness, evenness before few copies.
+**Invariant:** the same facts make the same plan; racks come before balance, balance before few copies.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def plan_rebalance(before: Assignment, racks: Mapping[int, str]) -> Plan:
 
 
 def plan_departure(before: Assignment, racks: Mapping[int, str]) -> Plan:
-    """The same for the partitions that have replicas on other brokers than these, and nothing else moved."""
+    """New replicas for the partitions that have replicas on other brokers than these; nothing else moves."""
     layout = Layout(before, racks)
     for place in layout.places:
         layout.settle(place)
@@ -45,7 +45,7 @@ def plan_departure(before: Assignment, racks: Mapping[int, str]) -> Plan:
 
 
 def copies(before: Assignment, plan: Assignment) -> int:
-    """How many replicas have to be copied."""
+    """The number of replicas to copy."""
     return sum(len(set(plan[place]) - set(before[place])) for place in plan)
 
 
@@ -61,14 +61,14 @@ def _plan(layout: Layout, leaders: _Leaders) -> Plan:
 
 
 class _Mover:
-    """Moves one replica at a time, by the cheapest chain; `only_free` for those that are moving anyway."""
+    """Moves one replica at a time, by the cheapest chain; `only_free`: only replicas that move anyway."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self.only_free = True
 
     def step(self, givers: Collection[int], takers: Collection[int]) -> bool:
-        # While nothing is to be had for nothing, no chain is cheaper than one replica that goes straight.
+        # If no move is free, a single direct move is the cheapest chain.
         hop = None if self.only_free else self._direct(givers, takers)
         return self._apply([hop] if hop is not None else self._chain(givers, takers))
 
@@ -81,7 +81,7 @@ class _Mover:
         return None
 
     def _chain(self, givers: Collection[int], takers: Collection[int]) -> list[Hop]:
-        """By Bellman and Ford: going back to where a replica was before has a negative cost."""
+        """Bellman-Ford: moving a replica back to its original broker has a negative cost."""
         brokers = self._layout.brokers
         edges = [hop for broker in brokers for hop in self._layout.hops(broker, self.only_free).values()]
         costs = dict.fromkeys(brokers, math.inf) | dict.fromkeys(givers, 0.0)
@@ -98,7 +98,8 @@ class _Mover:
         return _walk_back(arrivals, min(reached, key=lambda taker: costs[taker]))
 
     def _apply(self, chain: list[Hop]) -> bool:
-        """All of it, the end first; nothing if a partition that is in it twice must not move twice."""
+        """Apply the whole chain, its end first; or nothing, if it has a partition twice that must not move
+        twice."""
         done: list[Hop] = []
         for hop in chain:
             if not self._layout.may_move(hop.place, hop.giver, hop.taker):
@@ -111,7 +112,7 @@ class _Mover:
 
 
 class _Leaders:
-    """The preferred leader of each partition: who it was, if that one still has a replica."""
+    """The preferred leader of each partition: the original one, if it still has a replica."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -130,7 +131,7 @@ class _Leaders:
         return {broker: len(led) for broker, led in self._led.items()}
 
     def step(self, givers: Collection[int], takers: Collection[int]) -> bool:
-        """Hand over along the shortest chain of brokers that share partitions."""
+        """Hand leadership over along the shortest chain of brokers that share partitions."""
         arrivals: dict[int, Hop] = {}
         queue = list(givers)
         for giver in queue:
@@ -147,14 +148,15 @@ class _Leaders:
         return False
 
     def step_or_swap(self, givers: Collection[int], takers: Collection[int]) -> bool:
-        """The same where brokers share too little: replicas change their places for it."""
+        """`step`, or a swap of replicas where brokers share too few partitions."""
         if self.step(givers, takers) or any(self._swap(giver, taker) for giver in givers for taker in takers):
             return True
         others = [broker for broker in self._layout.brokers if broker not in {*givers, *takers}]
         return any(self._swap_through(giver, other, takers) for giver in givers for other in others)
 
     def _swap_through(self, giver: int, other: int, takers: Collection[int]) -> bool:
-        """One leadership to a third broker, and one from there to a taker; nothing if that cannot be."""
+        """Move one leadership to a third broker, and one from there to a taker; nothing if that is
+        impossible."""
         swapped = self._swap(giver, other)
         if swapped is None:
             return False
@@ -167,7 +169,8 @@ class _Leaders:
         return False
 
     def _swap(self, giver: int, taker: int) -> tuple[Hop, ...] | None:
-        """Move a replica that leads; in exchange for one that follows, unless that keeps the counts even."""
+        """Move a leading replica; in exchange for a following one, unless the counts stay balanced
+        without."""
         layout = self._layout
         for place in self._led[giver]:
             if not layout.may_move(place, giver, taker):
@@ -194,7 +197,7 @@ class _Leaders:
 
 
 def _walk_back(arrivals: Mapping[int, Hop], taker: int) -> list[Hop]:
-    """The hops that lead there, the last one first."""
+    """The hops of the path to `taker`, the last one first."""
     chain: list[Hop] = []
     while taker in arrivals and len(chain) <= len(arrivals):
         chain.append(arrivals[taker])

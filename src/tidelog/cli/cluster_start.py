@@ -1,11 +1,10 @@
 """`tidelog cluster --brokers N`: a real ZooKeeper and N brokers on this machine, each in its own process.
 
-Topics get the production profile unless told otherwise: three replicas, of which two must be in sync, no
-unclean election (R14). Each broker has a file of its settings, so that `tidelog serve --config` starts one
-again that has ended. ZooKeeper serves until the end of the command, whoever its brokers are.
+Topics get the production profile by default: three replicas, of which two must be in sync, no unclean
+election (R14). Each broker has a settings file, so that `tidelog serve --config` can restart a stopped
+broker. ZooKeeper serves until the end of the command, for these and other brokers.
 
-**Invariant:** unless it is killed itself, no process of it is left behind; what was written stays in the
-folder.
+**Invariant:** unless it is killed itself, it leaves no process behind; the files stay in the folder.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from tidelog.testing.process import BrokerDidNotStart, BrokerProcess
 
 CHROOT = "/tidelog"
 REPLICAS, IN_SYNC = 3, 2
-SESSION_MS = 6_000  # as docs/cluster.md has it: how long a broker that has died is waited for
+SESSION_MS = 6_000  # as in docs/cluster.md: silence after which a broker counts as gone
 SETTINGS_FILE = "server.properties"
 LOOK_SECONDS = 0.2
 
 
 def production_profile(broker_count: int) -> dict[str, str]:
-    """As far as there are brokers for it."""
+    """Limited by the number of brokers."""
     replicas = min(REPLICAS, broker_count)
     return {
         "default.replication.factor": str(replicas),
@@ -48,9 +47,11 @@ def production_profile(broker_count: int) -> dict[str, str]:
 def start_cluster(
     brokers: int, directory: Path, port: int, zookeepers: int, racks: Sequence[str], settings: dict[str, str]
 ) -> None:
-    """Run it until SIGTERM or Ctrl-C."""
+    """Run the cluster until SIGTERM or Ctrl-C."""
     if importlib.util.find_spec("kazoo") is None:
-        raise Failure(f"brokers of a cluster need kazoo, which is not here; {install_command('cluster')}")
+        raise Failure(
+            f"brokers of a cluster need kazoo, which is not installed; {install_command('cluster')}"
+        )
     directory = directory.resolve()
     stopped = threading.Event()
     for number in ending_signals():
@@ -80,10 +81,10 @@ def start_cluster(
 @contextmanager
 def _zookeepers(directory: Path, count: int) -> Iterator[Sequence[ZooKeeperProcess]]:
     present = _member_count(directory / "zookeeper-1" / "zoo.cfg")
-    if present not in (0, count):  # new members might agree on an empty cluster before the old one is there
+    if present not in (0, count):  # new members might agree on an empty cluster before the old one runs
         raise Failure(
-            f"{directory} has a cluster with {present} ZooKeeper{'s' * (present > 1)}: start it with "
-            f"--zookeepers {present}, or another one in another --dir"
+            f"{directory} has a cluster with {present} ZooKeeper{'s' * (present > 1)}; start it with "
+            f"--zookeepers {present}, or start another cluster in another --dir"
         )
     members = ensemble(directory, count)
     with ExitStack() as stack:
@@ -96,7 +97,7 @@ def _zookeepers(directory: Path, count: int) -> Iterator[Sequence[ZooKeeperProce
 
 
 def _member_count(settings: Path) -> int:
-    """How many it was last started with; 0 if never."""
+    """The number of members at the last start; 0 without one."""
     return max(settings.read_text().count("\nserver."), 1) if settings.exists() else 0
 
 
@@ -135,7 +136,7 @@ def _run(
 def _watch(
     processes: Sequence[BrokerProcess], members: Sequence[ZooKeeperProcess], stopped: threading.Event
 ) -> None:
-    """Tell of each that ends; the rest goes on. ZooKeeper serves also brokers that others have started."""
+    """Report each process that ends; the others continue. ZooKeeper also serves brokers of other commands."""
     running: dict[BrokerProcess | ZooKeeperProcess, str] = {}
     for node_id, process in enumerate(processes, 1):
         running[process] = (
@@ -149,12 +150,12 @@ def _watch(
         for each in ended:
             print(running.pop(each), flush=True)
         if not running:
-            raise Failure("nothing is left: all brokers and all of ZooKeeper have ended")
+            raise Failure("all brokers and all ZooKeeper servers have ended; see their logs")
         if ended and not any(process in running for process in processes):
-            print("no broker that this command started is left; ZooKeeper serves until Ctrl-C", flush=True)
+            print("all brokers started by this command have ended; ZooKeeper serves until Ctrl-C", flush=True)
 
 
 def _stop(process: BrokerProcess) -> None:
     if process.is_running:
-        with suppress(subprocess.TimeoutExpired):  # it was killed then
+        with suppress(subprocess.TimeoutExpired):  # then it was killed
             process.stop()

@@ -1,9 +1,9 @@
-"""A limit to what moving replicas may copy in a second, by Kafka's four settings (KIP-73).
+"""A throttle on the copying of moving replicas, by Kafka's four settings (KIP-73).
 
-Topics name the replicas that are held back: who is copied from, and who is copied to. Brokers have the rates.
+Topics list the throttled replicas: on the leaders' and on the followers' side. Brokers have the rates.
 
-**Invariant:** the limit is set before anything moves. It is taken away only if a topic still has it, so
-rates that somebody set for another reason stay.
+**Invariant:** the throttle is set before anything moves. It is removed only if a topic still has it, so that
+rates set for other reasons stay.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from collections.abc import Collection, Iterable
 from tidelog.cli.cluster_moves import Move
 from tidelog.cli.cluster_partitions import Picture
 from tidelog.cli.failure import Failure
-from tidelog.cli.remote import Api, open_any
+from tidelog.cli.remote import open_any
 from tidelog.cli.settings import KINDS, Change, Operation, Resource, change_settings
+from tidelog.protocol import apis
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
@@ -25,7 +26,8 @@ _ALL = "*"
 
 
 def set_throttle(bootstrap_server: str, picture: Picture, moves: Collection[Move], rate: int) -> None:
-    """Hold the moves back to so many bytes a second, for each broker, beside those that are held back."""
+    """Throttle the moves to that many bytes per second and broker, in addition to replicas already
+    throttled."""
     involved = {broker for move in moves for broker in (*move.before, *move.after)}
     rates = [Change(key, Operation.SET, str(rate)) for key in _RATES]
     for broker in sorted(involved & picture.live):
@@ -48,7 +50,7 @@ def set_throttle(bootstrap_server: str, picture: Picture, moves: Collection[Move
 
 
 def clear_throttle(bootstrap_server: str, picture: Picture, topics: Collection[str]) -> bool:
-    """Take the limit away from these topics and from all brokers; False if there was none."""
+    """Remove the throttle from these topics and from all brokers; False if there was none."""
     throttled = _throttled(bootstrap_server, sorted(topics))
     if not throttled:
         return False
@@ -61,7 +63,9 @@ def clear_throttle(bootstrap_server: str, picture: Picture, topics: Collection[s
             change_settings(bootstrap_server, Resource("broker", str(broker)), rates, dry_run=False)
         except Failure as failure:
             unset = " ".join(f"--unset {key}" for key in _RATES)
-            raise Failure(f"{failure}; its limit stays: tidelog config set broker/{broker} {unset}") from None
+            raise Failure(
+                f"{failure}; its throttle remains; remove it with: tidelog config set broker/{broker} {unset}"
+            ) from None
     return True
 
 
@@ -70,18 +74,18 @@ def _words(replicas: Iterable[tuple[int, Iterable[int]]]) -> str:
 
 
 def _throttled(bootstrap_server: str, topics: list[str]) -> dict[str, dict[str, str]]:
-    """What is held back of those topics that have anything held back."""
+    """The throttled replicas of those topics that have any."""
     if not topics:
         return {}
     with open_any(bootstrap_server) as broker:
-        kind = broker.types(Api.DESCRIBE_CONFIGS).DescribeConfigsResource
+        kind = broker.types(apis.DESCRIBE_CONFIGS).DescribeConfigsResource
         keys = (_LEADERS, _FOLLOWERS)
         wanted = tuple(
             make(kind, resource_type=KINDS["topic"], resource_name=topic, configuration_keys=keys)
             for topic in topics
         )
         answer = broker.ask(
-            Api.DESCRIBE_CONFIGS, resources=wanted, include_synonyms=False, include_documentation=False
+            apis.DESCRIBE_CONFIGS, resources=wanted, include_synonyms=False, include_documentation=False
         )
     settings = {
         str(result.resource_name): {found.name: found.value for found in result.configs if found.value}

@@ -1,7 +1,7 @@
-"""The table of commands, and the one place where a failure becomes a line and an exit code.
+"""The table of commands, and the one place where failures become output lines and an exit code.
 
-**Invariant:** whatever goes wrong in a command, a person sees one line for each thing that failed, below what
-was done; Ctrl-C and a closed pipe are not even that.
+**Invariant:** a failed command prints one line for each failure, below its results; Ctrl-C and a closed pipe
+print nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 class _InOrder(TyperGroup):
-    """Help lists the commands in the order in which a newcomer meets them."""
+    """Lists the commands in help in the order in which new users need them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(_ORDER)
@@ -61,7 +61,7 @@ app = typer.Typer(
         "echo hello | tidelog produce orders",
         "tidelog consume orders --exit",
     )
-    + "\n\n'tidelog COMMAND --help' has more; 'tidelog completion bash' makes the Tab key know it all.",
+    + "\n\n'tidelog COMMAND --help' has more; 'tidelog completion bash' lets the Tab key complete commands.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -107,7 +107,7 @@ app.command(
 def options(
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Here for help and completion; `main` answers it."""
+    """Only for help and completion; `main` handles --version."""
 
 
 @app.command(help=SERVE_SUMMARY, add_help_option=False)
@@ -116,7 +116,7 @@ def serve(
     port: Annotated[int, typer.Option("--port")] = 9092,
     settings: Annotated[list[str] | None, typer.Option("-o")] = None,
 ) -> None:
-    """Here for help and completion; `main` sends `serve` elsewhere before this module is imported."""
+    """Only for help and completion; `main` handles `serve` before this module is imported."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -135,7 +135,7 @@ def run(words: Sequence[str]) -> int:
         return report(BadWord(_one_line(error)))
     except KafkaException as error:
         return report(Failure(error.args[0].str()))
-    except (BrokenPipeError, SystemExit):  # typer leaves by SystemExit for one reason only: a broken pipe
+    except (BrokenPipeError, SystemExit):  # typer raises SystemExit for one reason only: a broken pipe
         _discard_output()
         return 0
     except (KeyboardInterrupt, typer.Abort):
@@ -159,5 +159,5 @@ def _flush_output() -> None:
 
 
 def _discard_output() -> None:
-    """The reader has gone: let the interpreter's last flush go nowhere instead of complaining."""
+    """Redirect stdout to nowhere, so that the interpreter's final flush into a closed pipe does not fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,6 @@
 """`tidelog completion`: a script for the shell, which calls `tidelog` with `_TIDELOG_COMPLETE` set.
 
-What is asked then, typer answers from the table of commands, and `names` from a broker.
+typer answers these calls from the table of commands, and `names` with names from a broker.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Shell(StrEnum):
 
 
 def completion(
-    shell: Annotated[Shell, typer.Argument(help="The shell that is to know the commands.")],
+    shell: Annotated[Shell, typer.Argument(help="The shell in which to complete commands.")],
 ) -> None:
     """Print a script that lets the Tab key complete commands, options and names of topics."""
     print(get_completion_script(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, shell=shell.value))
 
 
 def init_completion() -> None:
-    """Have typer answer the shells in its own way."""
+    """Use typer's own implementation of completion."""
     completion_init()

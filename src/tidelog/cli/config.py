@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidelog.cli.compaction import warn_of_compaction
 from tidelog.cli.failure import BadWord, Failure, raise_failures
 from tidelog.cli.nodes import await_controller
 from tidelog.cli.options import (
@@ -38,7 +39,7 @@ from tidelog.cli.settings import (
 
 app = typer.Typer(help="Show and change settings of topics, brokers, groups and client-metrics.")
 
-_DOCUMENTATION_WIDTH_MAX = 100
+_DOCUMENTATION_WIDTH_MAX = 100  # of a line that is read well
 _COLUMNS = ("key", "value", "default", "source", "type", "")
 
 
@@ -51,12 +52,14 @@ _COLUMNS = ("key", "value", "default", "source", "type", "")
 )
 def describe(
     resource: ResourceWord,
-    all: Annotated[bool, typer.Option("--all", help="Also those that have their default.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="With what each one means.")] = False,
+    all: Annotated[bool, typer.Option("--all", help="Also settings at their default.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="With the meaning of each setting.")
+    ] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
-    """Show the settings that are not at their default: value, default, source, type."""
+    """Show the settings that differ from their default: value, default, source, type."""
     named = parse_resource(resource)
     settings = read_settings(bootstrap_server, named)
     shown = [setting for setting in settings if all or not setting.is_default]
@@ -80,7 +83,7 @@ def get(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
-    """Print the value of a setting and nothing else; of several, key=value lines."""
+    """Print only the value of a setting; several settings as key=value lines."""
     named = parse_resource(resource)
     found = {setting.key: setting for setting in read_settings(bootstrap_server, named, keys)}
     values: dict[str, str | None] = {}
@@ -89,7 +92,7 @@ def get(
         if key not in found:
             failures.append(_unknown_key(bootstrap_server, named, key))
         elif found[key].is_sensitive and found[key].value is None:
-            failures.append(Failure(f"{named}: {key} is a secret, brokers do not tell it"))
+            failures.append(Failure(f"{named}: {key} is a secret; brokers do not return secrets"))
         else:
             values[key] = found[key].value
     if format is TableFormat.JSON and values:
@@ -117,7 +120,7 @@ def set_settings(
         list[str] | None,
         typer.Argument(
             metavar="KEY=VALUE…",
-            help="New values; of a list, KEY+=VALUE adds and KEY-=VALUE takes away.",
+            help="New values; for a list, KEY+=VALUE adds and KEY-=VALUE removes.",
             show_default=False,
         ),
     ] = None,
@@ -126,7 +129,7 @@ def set_settings(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
-    """Change settings, all that are named or none; in effect at once."""
+    """Change settings, all of the named ones or none; in effect at once."""
     named = parse_resource(resource)
     parsed = parse_changes(changes or [], unset or [])
     if not parsed:
@@ -143,7 +146,7 @@ def set_settings(
 def list_all(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER, format: TableOrJson = TableFormat.TABLE
 ) -> None:
-    """List what can have settings, as the other commands name it."""
+    """List the resources that can have settings, in the form that the other commands accept."""
     resources = list_resources(bootstrap_server)
     if format is TableFormat.JSON:
         print_json([str(resource) for resource in resources])
@@ -153,8 +156,8 @@ def list_all(
 
 
 def change(bootstrap_server: str, resource: Resource, changes: list[Change], dry_run: bool) -> None:
-    """`change_settings`, with the name that was meant where a key is unknown. Brokers take it without a word
-    that an unknown one is unset, and Kafka's have no better name for one that is set."""
+    """`change_settings`, with a suggestion for an unknown key. Brokers accept an unknown key that is unset,
+    and Kafka's brokers suggest nothing for one that is set."""
     unset = [change.key for change in changes if change.operation is Operation.DELETE]
     if unset and resource.kind == "topic":
         raise_failures(_unknown_keys(bootstrap_server, resource, unset))
@@ -165,6 +168,9 @@ def change(bootstrap_server: str, resource: Resource, changes: list[Change], dry
             raise
         raise_failures(_unknown_keys(bootstrap_server, resource, [change.key for change in changes]))
         raise
+    if resource.kind == "topic" and not dry_run:
+        added = [(each.key, each.value) for each in changes if each.operation is not Operation.SUBTRACT]
+        warn_of_compaction(bootstrap_server, resource.name, added)
 
 
 def _unknown_keys(bootstrap_server: str, resource: Resource, keys: list[str]) -> list[Failure]:
@@ -173,7 +179,7 @@ def _unknown_keys(bootstrap_server: str, resource: Resource, keys: list[str]) ->
 
 
 def changes_json(resource: Resource, changes: list[Change], dry_run: bool) -> dict[str, Any]:
-    """What was changed, as the commands that change settings print it for programs."""
+    """The changes, for JSON output."""
 
     def of(operation: Operation) -> dict[str, str | None]:
         return {change.key: change.value for change in changes if change.operation is operation}
@@ -189,8 +195,8 @@ def changes_json(resource: Resource, changes: list[Change], dry_run: bool) -> di
 
 
 def print_changes(resource: Resource, changes: list[Change], dry_run: bool) -> None:
-    """A line for each change."""
-    ending = " (not done: --dry-run)" if dry_run else ""
+    """Print one line for each change."""
+    ending = " (dry run: nothing changed)" if dry_run else ""
     for change in changes:
         sign = {Operation.SET: "=", Operation.APPEND: "+=", Operation.SUBTRACT: "-="}.get(change.operation)
         what = f"{change.key} unset" if sign is None else f"{change.key}{sign}{change.value}"
@@ -201,7 +207,7 @@ def _unknown_key(bootstrap_server: str, resource: Resource, key: str) -> BadWord
     known = [setting.key for setting in read_settings(bootstrap_server, resource)]
     near = difflib.get_close_matches(key, known, n=1)
     if resource.is_default_broker:
-        return BadWord(f"{resource} has no value for {key}; each broker has its own or the default")
+        return BadWord(f"{resource} has no value for {key}; every broker uses its own value or the default")
     fix = f"did you mean {near[0]}?" if near else f"see 'tidelog config describe {resource} --all'"
     return BadWord(f"{resource} has no setting {key}; {fix}")
 
@@ -239,7 +245,7 @@ def _row(setting: Setting) -> tuple[str, ...]:
 
 
 def _print_settings(settings: list[Setting], verbose: bool) -> None:
-    """A table if the screen is wide enough for one; else, and with documentation, a block for each."""
+    """Print a table if it fits the terminal; otherwise, and with documentation, a block for each setting."""
     rows = [_row(setting) for setting in settings]
     if not verbose and fits_screen(_COLUMNS, rows):
         print_table(_COLUMNS, rows)
@@ -270,7 +276,7 @@ def _flags(setting: Setting) -> list[str]:
 
 
 def _paragraphs(documentation: str) -> list[str]:
-    """Kafka writes its documentation for a web page."""
+    """The paragraphs of Kafka's documentation, which is HTML."""
     text = re.sub(r"<(p|br|li|ul|/ul)\s*/?>", "\n", documentation)
     text = unescape(re.sub(r"</?[a-zA-Z][^<>]*>", "", text))
     return [" ".join(line.split()) for line in text.split("\n") if line.strip()]

@@ -1,7 +1,7 @@
-"""How the commands reach a broker: plain librdkafka clients that keep their log lines to themselves.
+"""Connections of the commands to a broker: librdkafka clients without log output.
 
-**Invariant:** a broker that cannot be reached is reported once, with its address, within seconds; of one that
-can be reached nobody says that it is not there.
+**Invariant:** an unreachable broker is reported once, with its address, within seconds; a reachable broker is
+never reported as unreachable.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _UNREACHABLE_CODES = (
 
 
 def client_settings(bootstrap_server: str) -> dict[str, Any]:
-    """The settings every client here starts from; fails if nothing listens at the address."""
+    """The common settings of all clients; raises a Failure if nothing listens at the address."""
     _knock(bootstrap_server)
     return {
         "bootstrap.servers": bootstrap_server,
         "client.id": "tidelog-cli",
         "log_level": 0,
-        "enable.metrics.push": False,  # a command lives too short to have metrics
+        "enable.metrics.push": False,  # a command ends before metrics are pushed
     }
 
 
@@ -47,7 +47,7 @@ def open_admin(bootstrap_server: str) -> AdminClient:
 
 
 def cluster_metadata(client: AdminClient, bootstrap_server: str) -> ClusterMetadata:
-    """All topics. (Asking for one by name would create it where auto-creation is on.)"""
+    """The metadata of all topics. (A request for one topic by name could create it.)"""
     try:
         metadata: ClusterMetadata = client.list_topics(timeout=ANSWER_TIMEOUT_S)
         return metadata
@@ -56,7 +56,7 @@ def cluster_metadata(client: AdminClient, bootstrap_server: str) -> ClusterMetad
 
 
 def topic_metadata(client: AdminClient, bootstrap_server: str, topic: str) -> TopicMetadata:
-    """One topic that must exist."""
+    """The metadata of one topic; raises a Failure if it does not exist."""
     found: TopicMetadata | None = cluster_metadata(client, bootstrap_server).topics.get(topic)
     if found is None:
         raise no_such_topic(topic)
@@ -70,7 +70,7 @@ def no_such_topic(topic: str) -> Failure:
 
 
 def explain(error: KafkaException, bootstrap_server: str) -> Failure:
-    """The failure that a client's exception means."""
+    """The failure for a client's exception."""
     cause: KafkaError = error.args[0]
     if cause.code() == KafkaError.NOT_CONTROLLER:
         return no_controller(bootstrap_server)
@@ -84,7 +84,7 @@ def explain(error: KafkaException, bootstrap_server: str) -> Failure:
 
 
 def _knock(bootstrap_server: str) -> None:
-    """librdkafka would try for ever; a plain connect says at once that nobody is there."""
+    """Raise a Failure if no address accepts connections: librdkafka would retry for ever."""
     reason = "no address"
     for address in bootstrap_server.split(","):
         try:

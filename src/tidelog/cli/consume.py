@@ -1,13 +1,14 @@
 """`tidelog consume`: prints the records of a topic, without a consumer group.
 
-Leaders are asked for their records: nobody else's reading is disturbed, nothing is committed, and
-no group and no topic of groups comes of it.
+Records are fetched from the leaders directly: other consumers are not affected, nothing is committed, and
+no group is created.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, BinaryIO
 
@@ -19,11 +20,13 @@ from tidelog.cli.jsonlines import json_of
 from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, RecordFormat, TopicName
 from tidelog.cli.reading import PlacedRecord, Reading, explain_client, open_cluster
 from tidelog.cli.screen import json_line
-from tidelog.cli.start import parse_start, starting_offsets
-from tidelog.client.errors import ClientError
-from tidelog.protocol.errors import CorruptBatch
+from tidelog.cli.start import parse_start
+from tidelog.client.attempts import Attempts
+from tidelog.client.cluster import Cluster
+from tidelog.client.errors import ClientError, TopicPartition
 
-LOOK_S = 0.1  # between two looks for more, at the end
+LOOK_S = 0.1  # between two fetches at the end of a partition
+OUTAGE_TOLD_S = 2.0
 
 
 class Isolation(StrEnum):
@@ -33,18 +36,22 @@ class Isolation(StrEnum):
 
 def consume(
     topic: TopicName,
-    partition: Annotated[list[int] | None, typer.Option(help="Only this one (may be repeated).")] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option(help="Only this partition (may be repeated).")
+    ] = None,
     start: Annotated[
         str,
         typer.Option(
             "--from", metavar="WHERE", help="earliest, latest, OFFSET, -N (the last N) or @TIMESTAMP."
         ),
     ] = "earliest",
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many records.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many records.")] = None,
     exit_at_end: Annotated[
-        bool, typer.Option("--exit", "-e", help="End at the end instead of waiting.")
+        bool, typer.Option("--exit", "-e", help="Stop at the end instead of waiting.")
     ] = False,
-    key_delimiter: Annotated[str | None, typer.Option(help="Print key, this text, value.")] = None,
+    key_delimiter: Annotated[
+        str | None, typer.Option(help="Print key and value with this text between them.")
+    ] = None,
     isolation: Annotated[Isolation, typer.Option(help="Which transactions to show.")] = Isolation.COMMITTED,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: Annotated[
@@ -58,16 +65,18 @@ def consume(
     chosen = _choose(topic, existing, partition)
     with open_cluster(bootstrap_server) as cluster:
         try:
-            offsets = starting_offsets(cluster, topic, chosen, where)
-            reading = Reading(cluster, topic, offsets, committed_only=isolation is Isolation.COMMITTED)
-            _print_until_done(reading, printer, exit_at_end)
-        except (ClientError, CorruptBatch) as error:
+            reading = Reading(cluster, topic, chosen, where, committed_only=isolation is Isolation.COMMITTED)
+            if exit_at_end:
+                _print_to_the_end(cluster, reading, printer)
+            else:
+                _print_until_done(cluster, reading, printer)
+        except ClientError as error:
             printer.flush()
             raise explain_client(error, bootstrap_server) from None
 
 
 class Printer:
-    """Writes records to a stream, as many as were asked for."""
+    """Writes records to a stream, up to the requested number."""
 
     def __init__(
         self, out: BinaryIO, format: RecordFormat, key_delimiter: str | None, count: int | None
@@ -105,16 +114,64 @@ def _choose(topic: str, existing: list[int], wanted: list[int] | None) -> list[i
     return sorted(set(wanted or existing))
 
 
-def _print_until_done(reading: Reading, printer: Printer, exit_at_end: bool) -> None:
-    while True:
-        is_new = False
-        for found in reading.records():
-            is_new = True
-            printer.print(found)
-            if printer.is_done:
-                return printer.flush()
-        printer.flush()
-        if exit_at_end:
-            return None
-        if not is_new:
+def _print_to_the_end(cluster: Cluster, reading: Reading, printer: Printer) -> None:
+    """Print each partition once; retry unreadable ones until the timeout."""
+    places: list[TopicPartition] | None = None
+    attempts = cluster.attempts("reading to the end")
+    while places is None or places:
+        if _print(reading.records(places), printer):
+            attempts = cluster.attempts("reading to the end")
+        if printer.is_done:
+            return
+        places = list(reading.unread)
+        if reading.problem is not None:
+            attempts.again(reading.problem)
+
+
+def _print_until_done(cluster: Cluster, reading: Reading, printer: Printer) -> None:
+    """Print until no partition can be read any more."""
+    attempts: Attempts | None = None
+    outage = Outage()
+    while not printer.is_done:
+        is_new = _print(reading.records(), printer)
+        outage.note(reading)
+        if reading.is_at_a_loss and reading.problem is not None:
+            attempts = attempts or cluster.attempts("following")
+            attempts.again(reading.problem)
+            continue
+        attempts = None
+        if not is_new and not printer.is_done:
             time.sleep(LOOK_S)
+
+
+def _print(records: Iterator[PlacedRecord], printer: Printer) -> bool:
+    """Print the records; return whether there were any."""
+    is_new = False
+    for found in records:
+        is_new = True
+        printer.print(found)
+        if printer.is_done:
+            break
+    printer.flush()
+    return is_new
+
+
+class Outage:
+    """Reports, once, that partitions are unreadable for longer than an election takes, and the recovery."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._is_told = False
+
+    def note(self, reading: Reading) -> None:
+        if not reading.unread:
+            if self._is_told:
+                print("tidelog: all partitions can be read again", file=sys.stderr)
+            self._since, self._is_told = None, False
+            return
+        if self._since is None:
+            self._since = time.monotonic()
+        is_long = time.monotonic() - self._since >= OUTAGE_TOLD_S
+        if is_long and not self._is_told and not reading.is_at_a_loss:
+            self._is_told = True
+            print(f"tidelog: {reading.problem}; reading the other partitions", file=sys.stderr)

@@ -1,14 +1,14 @@
-"""`tidelog demo`: from clicks to a report, with the broker killed in the middle.
+"""`tidelog demo`: from clicks to a report, with the broker killed in between.
 
-A web shop and its machines are made up from a seed. Half of their day is in the topics when two Spark
-pipelines start; the other half is sent while they run, and in the middle of that the broker is killed with
-SIGKILL and started again. In the end every table is compared with what plain Python makes of the records
-that were sent. `tidelog demo kills` is the same idea without Spark: see `demo_kills`.
+The day of a web shop and its machines is generated from a seed. Half of it is in the topics when two Spark
+pipelines start; the other half is sent while they run, and meanwhile the broker is killed with SIGKILL and
+started again. In the end every table is compared with a computation in plain Python from the records
+that were sent. `tidelog demo kills` is a demonstration without Spark: see `demo_kills`.
 
-Records are sent in the order in which they arrive, some minutes of the day at a time, each portion
-acknowledged before the next: no partition is ever further ahead than a stream tolerates.
+Records are sent in the order of their arrival, some minutes of the day at a time, each portion acknowledged
+before the next: no partition is ever further ahead than a stream tolerates.
 
-**Invariant:** however it ends, no process is left behind, and nothing but the report unless `--dir` is given.
+**Invariant:** however it ends, no process is left behind, and no file but the report unless `--dir` is given.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 PIPELINES = ("activity", "metrics")
 REPORT_FOLDER = Path("tidelog-demo")
-OPENS_AT, OPEN_HOURS = 5, 16  # so that every session of the day ends on it
+OPENS_AT, OPEN_HOURS = 5, 16  # so that every session ends on the same day
 PEOPLE, HOSTS = 400, 12
 PORTION_MS = 2 * 60_000
 SECOND_HALF_SECONDS = 25.0
 DEAD_SECONDS = 1.0
 LOOK_SECONDS = 1.0
 
-app = typer.Typer(help="Run the whole thing: broker, pipelines, a kill in the middle, a check, a report.")
+app = typer.Typer(help="Run a complete example: broker, pipelines, a kill, a check of all records, a report.")
 app.command("kills", epilog=examples("tidelog demo kills", "tidelog demo kills --records 100000 --kills 5"))(
     kills
 )
@@ -67,8 +67,8 @@ app.command("kills", epilog=examples("tidelog demo kills", "tidelog demo kills -
 )
 def demo(
     context: typer.Context,
-    events: Annotated[int, typer.Option(min=1_000, help="Of each pipeline.")] = 50_000,
-    seed: Annotated[int, typer.Option(min=0, help="The same gives the same day.")] = 1,
+    events: Annotated[int, typer.Option(min=1_000, help="Records of each pipeline.")] = 50_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the generated day.")] = 1,
     directory: Annotated[
         Path | None,
         typer.Option(
@@ -78,14 +78,16 @@ def demo(
             show_default=f"only the report stays, in ./{REPORT_FOLDER}",
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=1, metavar="SECONDS", help="Give up after so long.")] = 900.0,
+    timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="Stop with an error after this time.")
+    ] = 900.0,
     format: TableOrJson = TableFormat.TABLE,
 ) -> int:
-    """Run two pipelines over a made-up day, kill the broker in the middle, and check every table."""
+    """Run two pipelines over a generated day, kill the broker, and check every table."""
     if context.invoked_subcommand is not None:
         return 0
     if directory is not None and directory.exists() and any(directory.iterdir()):
-        raise BadWord(f"--dir {directory}: not empty; the demo begins from nothing")
+        raise BadWord(f"--dir {directory}: not empty; name an empty or a new folder")
     for name in PIPELINES:
         find(name)
     began = time.monotonic()
@@ -151,7 +153,7 @@ def number(value: float) -> str:
 
 
 class Demo:
-    """One demonstration, from nothing to the report."""
+    """One demonstration, from the empty directory to the report."""
 
     def __init__(self, work: Path, report: Path, seed: int, events: int, *, is_quiet: bool) -> None:
         self._work = work
@@ -201,7 +203,7 @@ class Demo:
         return Outcome(findings, pages, pictures, producer.killed_after, producer.restart_seconds)
 
     def _clear_report(self) -> None:
-        """Of an earlier demo: other series may be the busiest now."""
+        """Remove an earlier demo's plots: the busiest series may be others now."""
         for name in PIPELINES:
             for picture in self._report.glob(f"{name}-*.png"):
                 picture.unlink()
@@ -214,7 +216,7 @@ class Demo:
     def _stream(
         self, spark: SparkSession, place: Place, producer: Production, records: Sequence[Record]
     ) -> None:
-        """Both pipelines, while the rest is sent, to the end of it."""
+        """Run both pipelines to the end, while the second half is sent."""
         from tidelog.spark.pipelines.runner import Run
 
         runs = {name: Run(spark, find(name), place, is_once=False) for name in PIPELINES}
@@ -224,7 +226,7 @@ class Demo:
                     self._show.look(runs)
                 self._show.say(f"pipeline {name}: {len(run.look())} streaming queries run")
             producer.send(records, runs, pace_seconds=SECOND_HALF_SECONDS)
-            self._show.say("all sent; the queries finish")
+            self._show.say("all records sent; waiting for the queries")
             for name, run in runs.items():
                 self._finish(name, run, runs)
         finally:
@@ -251,7 +253,7 @@ class Demo:
 
 @dataclass
 class Production:
-    """Sends the day, and kills the broker in the middle of the second half."""
+    """Sends the day, and kills the broker while the second half is sent."""
 
     broker: BrokerProcess
     sending: Sending
@@ -277,7 +279,7 @@ class Production:
                 self.show.look(runs)
 
     def _kill(self) -> None:
-        """With records under way to it."""
+        """Kill the broker while records are under way."""
         self.killed_after = self.sending.acknowledged
         self.broker.kill()
         time.sleep(DEAD_SECONDS)
@@ -286,12 +288,12 @@ class Production:
         self.restart_seconds = time.monotonic() - started
         self.show.say(
             f"broker killed (SIGKILL) after {self.killed_after:,} records; "
-            f"{DEAD_SECONDS:.0f} s later started again in {self.restart_seconds:.2f} s"
+            f"{DEAD_SECONDS:.0f} s later restarted in {self.restart_seconds:.2f} s"
         )
 
 
 def in_portions(records: Sequence[Record]) -> Iterator[list[Record]]:
-    """Records that arrive within some minutes of one another."""
+    """Portions of records that arrive within some minutes of one another."""
     portion: list[Record] = []
     for record in records:
         if portion and record[3] - portion[0][3] >= PORTION_MS:
@@ -304,7 +306,7 @@ def in_portions(records: Sequence[Record]) -> Iterator[list[Record]]:
 
 @dataclass
 class Shown:
-    """What a person sees: lines that stay, and bars where there is a terminal."""
+    """The output: permanent lines, and progress bars on a terminal."""
 
     progress: Progress
     tasks: dict[str, TaskID] = field(default_factory=dict)
@@ -316,7 +318,7 @@ class Shown:
         self._bar("sent", count, total, "")
 
     def look(self, runs: dict[str, Run]) -> dict[str, Any]:
-        """Where the queries of all runs are; fails if one has failed."""
+        """The progress of all queries; raises a Failure if one has failed."""
         found = {}
         for name, run in runs.items():
             if failure := run.failure:
@@ -363,9 +365,9 @@ def _working_directory(directory: Path | None) -> Iterator[Path]:
 
 @contextmanager
 def _at_most(seconds: float) -> Iterator[None]:
-    """Whatever hangs, it does not hang for ever."""
+    """Raise a Failure in the block after that many seconds."""
 
-    over = Failure(f"not done after {seconds:.0f} s; on a slow machine give it more with --timeout")
+    over = Failure(f"not done after {seconds:.0f} s; allow more time with --timeout")
     rung: list[int] = []
 
     def give_up(number: int, frame: FrameType | None) -> None:
@@ -377,7 +379,7 @@ def _at_most(seconds: float) -> Iterator[None]:
     try:
         yield
     except Exception:
-        if rung:  # the bridge to the JVM may have made another error of it
+        if rung:  # the JVM bridge may have turned the alarm into another error
             raise over from None
         raise
     finally:

@@ -1,7 +1,7 @@
-"""The demo's results held against the truth: tables in the lake, and topics that the streams wrote.
+"""The demo's results compared with the truth: tables in the lake, and topics that the streams wrote.
 
 Tables are written exactly once: a row too many or too few fails the demo. The sink writes to topics at least
-once: a record that stands there twice is told and fails nothing, one that is missing does.
+once: a duplicate record is reported, a missing one fails the demo.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOLERANCE = 1e-9  # of a sum of floats, which depends on the order
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One number, as it should be and as it is."""
+    """One number, expected and actual."""
 
     what: str
     expected: int | float
@@ -86,7 +86,7 @@ def check_metrics(spark: SparkSession, place: Place, sent: Sent) -> Iterator[Fin
 
 
 def by_topic(events: DataFrame) -> DataFrame:
-    """Rows and distinct places in the log, by topic."""
+    """Rows and distinct offsets, by topic."""
     from pyspark.sql import functions as F  # noqa: N812
 
     places = F.count_distinct("partition", "offset").alias("places")
@@ -94,9 +94,9 @@ def by_topic(events: DataFrame) -> DataFrame:
 
 
 def in_topic(spark: SparkSession, place: Place, topic: str, expected: int) -> Finding:
-    """Records of a topic that a stream wrote, those alone that differ.
+    """The distinct records of a topic that a stream wrote.
 
-    What was rejected says in its headers where it came from; two such may be cut off to the same bytes.
+    The headers of rejected records have their origin; two of them may be truncated to the same bytes.
     """
     from pyspark.sql import functions as F  # noqa: N812
 

@@ -1,8 +1,8 @@
-"""`tidelog demo kills`: kill a broker again and again under load, and count what is left.
+"""`tidelog demo kills`: kills a broker repeatedly under load, and counts lost records.
 
-A producer that wants every record acknowledged (acks=all, idempotent) sends a stream of numbered
-records; the broker is killed with SIGKILL in mid-stream and started again on the same directory. Then
-everything is read back and compared with what was acknowledged.
+An idempotent producer with acks=all sends a stream of numbered records; the broker is killed with SIGKILL
+and started again on the same directory. Then everything is read back and compared with the
+acknowledgements.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from tidelog.testing.process import BrokerDidNotStart, BrokerProcess
 TOPIC = "demo"
 PARTITIONS = 3
 RECORD_SIZE = 100
-SEND_SLICE = 2_000  # records between two looks at the progress
-SILENCE_S_MAX = 30.0  # nothing new from the broker for so long: give up
+SEND_SLICE = 2_000  # records between two updates of the progress
+SILENCE_S_MAX = 30.0  # silence of the broker after which the demo fails
 
 
 def kills(
-    records: Annotated[int, typer.Option(min=1_000, help="How many to send.")] = 600_000,
+    records: Annotated[int, typer.Option(min=1_000, help="Records to send.")] = 600_000,
     kill_count: Annotated[int, typer.Option("--kills", min=0, help="How often the broker is killed.")] = 3,
     format: TableOrJson = TableFormat.TABLE,
 ) -> int:
-    """Kill a broker under load and show that nothing acknowledged is missing."""
+    """Kill a broker under load and show that no acknowledged record is missing."""
     is_quiet = format is TableFormat.JSON
     with tempfile.TemporaryDirectory(prefix="tidelog-demo-") as directory, _progress(is_quiet) as progress:
         say = progress.console.print
@@ -59,7 +59,7 @@ def kills(
 
 
 class Ledger:
-    """What the broker acknowledged: for each record, its partition and its offset."""
+    """The acknowledged records, with partition and offset."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -106,7 +106,7 @@ def _print_facts(facts: dict[str, int | float]) -> None:
 
 
 class Tally:
-    """What was read back, compared with the ledger."""
+    """The records read back, compared with the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -120,7 +120,7 @@ class Tally:
         return self._ledger.acknowledged_count - self._found_count
 
     def add(self, message: Message) -> None:
-        """A record counts as found only at the very place that was acknowledged."""
+        """Count a record; it is found only at the acknowledged partition and offset."""
         self.read_count += 1
         number = _number_in(message)
         if self._seen[number]:
@@ -141,7 +141,7 @@ def _produce(broker: BrokerProcess, progress: Progress, count: int, kills: int) 
     started = last_change = time.monotonic()
     sent = acknowledged = 0
     while ledger.acknowledged_count < count:
-        # Never so far ahead that a kill would find nothing left to send.
+        # Not so far ahead that a kill would find no records left to send.
         end = kill_at[0] + stretch // 2 if kill_at else count
         sent = _send_slice(producer, ledger, sent, end)
         producer.poll(0.05 if sent == end else 0)
@@ -152,7 +152,7 @@ def _produce(broker: BrokerProcess, progress: Progress, count: int, kills: int) 
             kill_at.pop(0)
             ledger.restart_seconds.append(_kill_and_restart(broker, progress, acknowledged))
         if ledger.failure is not None or time.monotonic() - last_change > SILENCE_S_MAX:
-            raise Failure(f"the producer gave up: {ledger.failure or 'no acknowledgement for a long time'}")
+            raise Failure(f"the producer failed: {ledger.failure or 'no acknowledgement for a long time'}")
     ledger.seconds = time.monotonic() - started
     return ledger
 
@@ -195,7 +195,7 @@ def _open_producer(broker: BrokerProcess) -> Producer:
 
 
 def _read_back(broker: BrokerProcess, progress: Progress, ledger: Ledger) -> Tally:
-    """Everything in the topic, to the ends that it had when reading began."""
+    """Read the topic to the ends that it had at the beginning of reading."""
     tally = Tally(ledger)
     consumer = Consumer(
         {
@@ -230,7 +230,7 @@ def _number_in(message: Message) -> int:
 
 @contextmanager
 def _progress(is_quiet: bool) -> Iterator[Progress]:
-    """A bar for a terminal; elsewhere only the lines that are said, or not even those."""
+    """A progress bar on a terminal; otherwise only the lines, or with `is_quiet` nothing."""
     out = console()
     out.quiet = is_quiet
     columns = (TextColumn("{task.description:<9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

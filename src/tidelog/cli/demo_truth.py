@@ -1,8 +1,8 @@
-"""What the demo's pipelines must find, worked out in plain Python from the records that were sent.
+"""The expected results of the demo's pipelines, computed in plain Python from the records that were sent.
 
-It shares nothing with the pipelines but the meaning of their topics: a session ends with half an hour of
-silence, a stream leaves out what arrives more than ten minutes late, and its windows close when something is
-seen that happened a quarter of an hour after their end.
+It shares nothing with the pipelines but the rules: a session ends after half an hour of silence, a stream
+drops records that are more than ten minutes late, and its windows close when a record arrives whose time is a
+quarter of an hour after their end.
 
 **Invariant:** no Spark.
 """
@@ -33,7 +33,7 @@ FUNNEL_STEP = {
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A record that can be read."""
+    """A record that can be parsed."""
 
     topic: str
     time_ms: int
@@ -43,7 +43,7 @@ class Event:
 
 @dataclass
 class Sent:
-    """All records of one pipeline: those that can be read, and those that cannot, by topic."""
+    """All records of one pipeline: the valid ones, and the invalid ones by topic."""
 
     events: list[Event] = field(default_factory=list)
     unreadable: Counter[str] = field(default_factory=Counter)
@@ -75,7 +75,7 @@ class Sent:
 
     @property
     def watermark_ms(self) -> int:
-        """Windows that end here or before are closed when a stream has seen everything."""
+        """Windows that end here or earlier are closed when a stream has read everything."""
         return max(event.time_ms for event in self.punctual) - WATERMARK_MS
 
 
@@ -89,7 +89,7 @@ class Session:
 
 
 def sessions(events: Iterable[Event]) -> list[Session]:
-    """What each person did without a pause of half an hour."""
+    """The events of each user without a pause of half an hour."""
     by_user: dict[str, list[Event]] = defaultdict(list)
     for event in events:
         by_user[event.value["user"]].append(event)
@@ -139,5 +139,5 @@ def closed_windows(found: Mapping[Window, list[float]], watermark_ms: int) -> di
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The smallest value that as many are not above."""
+    """The smallest value that this share of the values does not exceed."""
     return sorted(values)[math.ceil(share * len(values)) - 1]

@@ -1,6 +1,6 @@
-"""What ends a command early: a line for each thing that failed, and an exit code.
+"""Errors that end a command: one line for each failure, and an exit code.
 
-Exit code 1: the world refused (no broker, no such topic, a damaged file). Exit code 2: the words were wrong.
+Exit code 1: the operation failed (no broker, no such topic, a damaged file). Exit code 2: invalid usage.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Sequence
 
 
 class Failure(Exception):
-    """The command could not do what was asked; `str()` is the one line that says why."""
+    """The command failed; `str()` is the one line that says why."""
 
     exit_code = 1
 
 
 class BadWord(Failure):
-    """The command line or an input line is wrong; the message names the word and the fix."""
+    """The command line or an input line is invalid; the message names the word and the fix."""
 
     exit_code = 2
 
 
 class Failures(Failure):
-    """Some of the things that were named failed; the others were done, and printed."""
+    """Some of the named things failed; the others were done, and printed."""
 
     def __init__(self, failures: Sequence[Failure]) -> None:
         super().__init__("; ".join(map(str, failures)))
@@ -31,7 +31,7 @@ class Failures(Failure):
 
 
 def raise_failures(failures: Sequence[Failure]) -> None:
-    """Call it after what was done is printed."""
+    """Raise the failures, if any. Call it after printing the results."""
     if failures:
         raise Failures(failures)
 

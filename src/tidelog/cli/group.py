@@ -25,7 +25,7 @@ from tidelog.cli.options import (
 )
 from tidelog.cli.screen import console, fits_screen, print_json, print_table
 
-app = typer.Typer(help="See consumer groups and their lag, move their offsets, delete them.")
+app = typer.Typer(help="Show consumer groups and their lag, reset their offsets, delete them.")
 
 _MEMBER_COLUMNS = ("member", "instance", "client", "host", "partitions")
 
@@ -55,22 +55,23 @@ class Type(StrEnum):
 def list_all(
     state: Annotated[
         list[State] | None,
-        typer.Option(help="Only in this state (may be repeated).", case_sensitive=False),
+        typer.Option(help="Only groups in this state (may be repeated).", case_sensitive=False),
     ] = None,
     type: Annotated[
         list[Type] | None,
-        typer.Option(help="Only of this type (may be repeated).", case_sensitive=False),
+        typer.Option(help="Only groups of this type (may be repeated).", case_sensitive=False),
     ] = None,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
     """List groups: type, state, protocol type."""
-    groups = list_groups(bootstrap_server, state or (), type or ())
+    groups, failures = list_groups(bootstrap_server, state or (), type or ())
     if format is TableFormat.JSON:
         print_json([asdict(group) for group in groups])
     else:
         rows = [(group.group, group.type, group.state, group.protocol_type) for group in groups]
         print_table(("group", "type", "state", "protocol type"), rows)
+    raise_failures(failures)
 
 
 @app.command(epilog=examples("tidelog group describe billing", "tidelog group describe a b --format json"))

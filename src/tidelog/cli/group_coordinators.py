@@ -1,9 +1,9 @@
-"""Consumer groups as the brokers that coordinate them tell it: members, committed offsets.
+"""Consumer groups from their coordinators: members, committed offsets.
 
-librdkafka asks for one group at a time and leaves out epochs and protocol types; here each coordinator is
+librdkafka asks for one group at a time and omits epochs and protocol types; here each coordinator is
 asked once for all of its groups.
 
-**Invariant:** a coordinator that has moved or is still loading is asked again, and named if it stays so.
+**Invariant:** a coordinator that has moved or is loading is asked again, and named if the problem lasts.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 
-from tidelog.cli.failure import Failure
+from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.group_members import CONSUMER, Group, Partition, classic_group, consumer_group
 from tidelog.cli.nodes import Node, describe_cluster
-from tidelog.cli.remote import Api, RemoteBroker, check, open_any
+from tidelog.cli.remote import RemoteBroker, check, open_any
+from tidelog.protocol import apis
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
 RETRY_S = 0.2
-RETRIES_MAX = 75  # 15 seconds: as long as the first use of groups may take to create their topic
-_GROUP = 0  # of the kinds of things that have a coordinator
+RETRIES_MAX = 75  # 15 seconds: the first use of groups may take as long to create their topic
+_GROUP = 0  # the type of coordinator key
 _PASSING = (
     ErrorCode.coordinator_load_in_progress,
     ErrorCode.coordinator_not_available,
@@ -41,7 +42,7 @@ class ListedGroup:
 
 
 class _Answer(NamedTuple):
-    """What a coordinator said of one group."""
+    """A coordinator's answer about one group."""
 
     error_code: ErrorCode
     message: str | None
@@ -53,7 +54,7 @@ _Question = Callable[[RemoteBroker, Node, list[str]], dict[str, _Answer]]
 
 
 class Coordinators:
-    """Connections to the coordinators of groups, opened as needed and kept for the next question."""
+    """Connections to the coordinators of groups, opened as needed and kept."""
 
     def __init__(self, bootstrap_server: str) -> None:
         self._bootstrap_server = bootstrap_server
@@ -75,15 +76,15 @@ class Coordinators:
         self._found.clear()
 
     def describe(self, names: Sequence[str]) -> dict[str, Group | Failure | None]:
-        """Each group, or why it is not known; None where no classic or consumer group has that name."""
+        """Each group, or its failure; None for a name without a classic or consumer group."""
         return self._ask(names, _describe)
 
     def committed(self, names: Sequence[str]) -> dict[str, dict[Partition, int] | Failure]:
-        """All committed offsets of each group, or why they are not known; none of one that does not exist."""
+        """All committed offsets of each group, or its failure; empty for a group that does not exist."""
         return self._ask(names, _committed)
 
     def delete_offsets(self, name: str, partitions: Iterable[Partition]) -> dict[Partition, ErrorCode]:
-        """Delete committed offsets of a group; what came of each."""
+        """Delete committed offsets of a group; an error code for each partition."""
 
         def question(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, _Answer]:
             return {name: _delete_offsets(broker, name, sorted(partitions))}
@@ -93,14 +94,15 @@ class Coordinators:
 
     def _ask(self, names: Sequence[str], question: _Question) -> dict[str, Any]:
         answers: dict[str, _Answer] = {}
+        deadline = time.monotonic() + RETRY_S * RETRIES_MAX
         for attempt in range(RETRIES_MAX):
             if attempt:
                 time.sleep(RETRY_S)
             unknown = [name for name in names if name not in answers]
             for node, group in self._coordinators_of(unknown, answers):
-                answers |= question(self._open(node.address), node, group)
+                answers |= self._ask_one(node, group, question)
             passing = [name for name, answer in answers.items() if answer.error_code in _PASSING]
-            if not passing:
+            if not passing or time.monotonic() > deadline:
                 break
             if attempt < RETRIES_MAX - 1:
                 for name in passing:
@@ -108,8 +110,21 @@ class Coordinators:
                     del answers[name]
         return {name: _value(name, answers[name]) for name in names}
 
+    def _ask_one(self, node: Node, names: list[str], question: _Question) -> dict[str, _Answer]:
+        """One coordinator's answers. If it cannot be reached, another broker may soon be the coordinator."""
+        try:
+            return question(self._open(node.address), node, names)
+        except BadWord:
+            raise
+        except Failure as failure:
+            broken = self._brokers.pop(node.address, None)
+            if broken is not None:
+                broken.close()
+            message = f"broker {node.id}, which coordinates it, cannot be asked: {failure}"
+            return dict.fromkeys(names, _Answer(ErrorCode.coordinator_not_available, message, None))
+
     def _coordinators_of(self, names: list[str], answers: dict[str, _Answer]) -> list[tuple[Node, list[str]]]:
-        """The names by coordinator; where there is none, that is the answer."""
+        """The names by coordinator; a name without a coordinator gets an error answer."""
         missing = [name for name in names if name not in self._found]
         if missing:
             with open_any(self._bootstrap_server) as broker:
@@ -122,11 +137,11 @@ class Coordinators:
 
     def _find(self, broker: RemoteBroker, names: list[str]) -> dict[str, _Answer]:
         answer = broker.ask(
-            Api.FIND_COORDINATOR, key=names[0], key_type=_GROUP, coordinator_keys=tuple(names)
+            apis.FIND_COORDINATOR, key=names[0], key_type=_GROUP, coordinator_keys=tuple(names)
         )
         if not hasattr(answer, "coordinators"):
             raise Failure(
-                f"the broker at {broker.address} is older than Kafka 3.0: it finds one group at a time"
+                f"the broker at {broker.address} is older than Kafka 3.0: it looks up one group at a time"
             )
         failed = {}
         for found in answer.coordinators:
@@ -144,27 +159,37 @@ class Coordinators:
 
 def list_groups(
     bootstrap_server: str, states: Iterable[str] = (), types: Iterable[str] = ()
-) -> list[ListedGroup]:
-    """All groups of the cluster, by name; each broker is asked for those it coordinates."""
+) -> tuple[list[ListedGroup], list[Failure]]:
+    """The groups of the cluster, by name, and the failures of brokers that did not answer."""
     found: list[ListedGroup] = []
+    failures: list[Failure] = []
     for node in describe_cluster(bootstrap_server).nodes:
-        with RemoteBroker(node.address) as broker:
-            answer = broker.ask(Api.LIST_GROUPS, states_filter=tuple(states), types_filter=tuple(types))
-        check(f"the groups of broker {node.id}", answer.error_code, None)
-        found += [
-            ListedGroup(
-                listed.group_id,
-                getattr(listed, "group_type", "").lower(),
-                getattr(listed, "group_state", ""),
-                listed.protocol_type,
-            )
-            for listed in answer.groups
-        ]
-    return sorted(found, key=lambda listed: listed.group)
+        try:
+            found += _groups_at(node, tuple(states), tuple(types))
+        except BadWord:
+            raise
+        except Failure as failure:
+            failures.append(Failure(f"broker {node.id} does not answer; its groups are missing: {failure}"))
+    return sorted(found, key=lambda listed: listed.group), failures
+
+
+def _groups_at(node: Node, states: tuple[str, ...], types: tuple[str, ...]) -> list[ListedGroup]:
+    with RemoteBroker(node.address) as broker:
+        answer = broker.ask(apis.LIST_GROUPS, states_filter=states, types_filter=types)
+    check(f"the groups of broker {node.id}", answer.error_code, None)
+    return [
+        ListedGroup(
+            listed.group_id,
+            getattr(listed, "group_type", "").lower(),
+            getattr(listed, "group_state", ""),
+            listed.protocol_type,
+        )
+        for listed in answer.groups
+    ]
 
 
 def succeeded(answer: _Value | Failure) -> _Value:
-    """What was asked for of a single group; raises the failure."""
+    """The value for a single group; raises its failure."""
     if isinstance(answer, Failure):
         raise answer
     return answer
@@ -179,28 +204,29 @@ def _value(name: str, answer: _Answer) -> Any:
 
 
 def no_such_group(bootstrap_server: str, name: str) -> Failure:
-    """What it means that a name is neither a classic nor a consumer group."""
-    for listed in list_groups(bootstrap_server):
+    """The failure for a name that is neither a classic nor a consumer group. Its coordinator lists groups of
+    other types, so failures of other brokers do not matter."""
+    for listed in list_groups(bootstrap_server)[0]:
         if listed.group == name and listed.type not in ("classic", CONSUMER, ""):
             return Failure(
-                f"group {name!r} is a {listed.type} group; only classic and consumer groups are shown"
+                f"group {name!r} is a {listed.type} group; only classic and consumer groups can be shown"
             )
     return Failure(f"group {name!r} does not exist; see 'tidelog group list'")
 
 
 def _describe(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, _Answer]:
-    """Classic groups first; what is none of these may be a group of the consumer protocol."""
+    """Describe as classic groups first; the rest may be groups of the consumer protocol."""
     answers = {}
     described = broker.ask(
-        Api.DESCRIBE_GROUPS, groups=tuple(names), include_authorized_operations=False
+        apis.DESCRIBE_GROUPS, groups=tuple(names), include_authorized_operations=False
     ).groups
     for found in described:
         is_there = found.error_code is ErrorCode.none and found.group_state != _DEAD
         answers[found.group_id] = _answer(found, classic_group(found, node) if is_there else None)
     others = [name for name, answer in answers.items() if answer.value is None]
-    if others and broker.serves(Api.CONSUMER_GROUP_DESCRIBE):
+    if others and broker.serves(apis.CONSUMER_GROUP_DESCRIBE):
         described = broker.ask(
-            Api.CONSUMER_GROUP_DESCRIBE, group_ids=tuple(others), include_authorized_operations=False
+            apis.CONSUMER_GROUP_DESCRIBE, group_ids=tuple(others), include_authorized_operations=False
         ).groups
         for found in described:
             is_there = found.error_code is ErrorCode.none
@@ -215,10 +241,10 @@ def _answer(found: Any, group: Group | None) -> _Answer:
 
 
 def _committed(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, _Answer]:
-    types = broker.types(Api.OFFSET_FETCH)
+    types = broker.types(apis.OFFSET_FETCH)
     wanted = tuple(make(types.OffsetFetchRequestGroup, group_id=name, topics=None) for name in names)
     answers = {}
-    for found in broker.ask(Api.OFFSET_FETCH, groups=wanted, require_stable=False).groups:
+    for found in broker.ask(apis.OFFSET_FETCH, groups=wanted, require_stable=False).groups:
         offsets = {
             Partition(str(topic.name), int(partition.partition_index)): int(partition.committed_offset)
             for topic in found.topics
@@ -233,7 +259,7 @@ def _committed(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, 
 
 
 def _delete_offsets(broker: RemoteBroker, name: str, partitions: list[Partition]) -> _Answer:
-    types = broker.types(Api.OFFSET_DELETE)
+    types = broker.types(apis.OFFSET_DELETE)
     topics = tuple(
         types.OffsetDeleteRequestTopic(
             name=topic,
@@ -245,7 +271,7 @@ def _delete_offsets(broker: RemoteBroker, name: str, partitions: list[Partition]
         )
         for topic in sorted({partition.topic for partition in partitions})
     )
-    answer = broker.ask(Api.OFFSET_DELETE, group_id=name, topics=topics)
+    answer = broker.ask(apis.OFFSET_DELETE, group_id=name, topics=topics)
     outcome = {
         Partition(str(topic.name), int(partition.partition_index)): partition.error_code
         for topic in answer.topics

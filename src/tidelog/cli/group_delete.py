@@ -1,4 +1,4 @@
-"""`tidelog group delete`: groups with all they have committed, or only their offsets of some topics."""
+"""`tidelog group delete`: deletes groups with all their offsets, or only their offsets of some topics."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def delete(
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
-    """Delete groups without members; with --topic, only what they have committed there."""
+    """Delete groups without members; with --topic, only their offsets of that topic."""
     names = unique(names)
     if topic:
         gone, failures = _delete_offsets(bootstrap_server, names, topic)
@@ -54,20 +54,23 @@ def delete(
 
 def _explain(name: str, error: KafkaException, bootstrap_server: str) -> Failure:
     code = error.args[0].code()
-    if code == KafkaError.GROUP_ID_NOT_FOUND:
-        return no_such_group(bootstrap_server, name)
-    if code == KafkaError.NON_EMPTY_GROUP:
-        with Coordinators(bootstrap_server) as coordinators:
-            group = coordinators.describe([name])[name]
-        if isinstance(group, Group) and group.members:
-            return has_members(group, "delete")
+    try:
+        if code == KafkaError.GROUP_ID_NOT_FOUND:
+            return no_such_group(bootstrap_server, name)
+        if code == KafkaError.NON_EMPTY_GROUP:
+            with Coordinators(bootstrap_server) as coordinators:
+                group = coordinators.describe([name])[name]
+            if isinstance(group, Group) and group.members:
+                return has_members(group, "delete")
+    except Failure:  # print the known failures and the groups deleted so far
+        pass
     return Failure(f"group {name!r}: {explain(error, bootstrap_server)}")
 
 
 def _delete_offsets(
     bootstrap_server: str, names: list[str], words: list[str]
 ) -> tuple[list[tuple[str, Partition, int]], list[Failure]]:
-    """The offsets that were there and are gone, and what failed."""
+    """The deleted offsets, and the failures."""
     wanted = [parse_topic(word) for word in words]
     gone: list[tuple[str, Partition, int]] = []
     failures: list[Failure] = []
@@ -103,15 +106,14 @@ def _nothing_committed(
     if coordinators.describe([name])[name] is None:
         return no_such_group(bootstrap_server, name)
     return Failure(
-        f"group {name!r} has committed nothing in {', '.join(words)}; see 'tidelog group lag {name}'"
+        f"group {name!r} has no committed offsets in {', '.join(words)}; see 'tidelog group lag {name}'"
     )
 
 
 def _check(name: str, place: Partition, error_code: ErrorCode) -> None:
     if error_code is ErrorCode.group_subscribed_to_topic:
         raise Failure(
-            f"group {name!r} has members that are subscribed to {place.topic!r}; "
-            "stop them, then delete its offsets"
+            f"group {name!r} has members subscribed to {place.topic!r}; stop them, then delete its offsets"
         )
     check(f"group {name!r}, partition {place.number} of {place.topic!r}", error_code, None)
 

@@ -1,4 +1,4 @@
-"""The first, the end and a moment's offset of many partitions, asked of each leader at once."""
+"""The first offset, the end, or the offset at a time, of many partitions, with one request to each leader."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Moment:
 def find_offsets(
     admin: AdminClient, bootstrap_server: str, wanted: Mapping[Partition, End | Moment]
 ) -> dict[Partition, int | None]:
-    """The offset of each; None of a partition without a leader, or with nothing as new as the moment."""
+    """The offset of each; None for a partition without a leader, or without a record as new as the time."""
     if not wanted:
         return {}
     asked = {TopicPartition(partition.topic, partition.number): _spec(of) for partition, of in wanted.items()}

@@ -1,8 +1,8 @@
-"""Offsets in a file, as Kafka's kafka-consumer-groups exports and takes them: CSV without a heading.
+"""Offsets in a file, in the format of kafka-consumer-groups: CSV without a heading.
 
-A line is `topic,partition,offset`, or `group,topic,partition,offset` where several groups share a file.
+A line is `topic,partition,offset`, or `group,topic,partition,offset` if several groups share a file.
 
-**Invariant:** a line that is neither is named by its number, and then nothing of the file is used.
+**Invariant:** an invalid line is reported with its number, and then nothing of the file is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _OFFSET = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def read_offsets(path: Path, group: str) -> dict[Partition, int]:
-    """The offsets that the file has for the group."""
+    """The file's offsets of the group."""
     try:
         data = sys.stdin.buffer.read() if str(path) == STDIN else path.read_bytes()
         lines = data.decode("utf-8-sig").splitlines()
@@ -38,7 +38,7 @@ def read_offsets(path: Path, group: str) -> dict[Partition, int]:
         if owner is not None and owner != group:
             continue
         if partition in offsets:
-            raise BadWord(f"{path} line {number}: {partition.topic},{partition.number} stands there twice")
+            raise BadWord(f"{path} line {number}: {partition.topic},{partition.number} appears twice")
         offsets[partition] = offset
     if not offsets:
         raise Failure(f"{path} has no offsets for group {group!r}")
@@ -46,7 +46,7 @@ def read_offsets(path: Path, group: str) -> dict[Partition, int]:
 
 
 def write_offsets(offsets: Iterable[tuple[Partition, int]]) -> None:
-    """Print them as `read_offsets` and Kafka's tool read them."""
+    """Print offsets in the format of `read_offsets` and Kafka's tool."""
     writer = csv.writer(sys.stdout, lineterminator="\n")
     for partition, offset in offsets:
         writer.writerow((partition.topic, partition.number, offset))

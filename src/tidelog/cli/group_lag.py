@@ -1,7 +1,7 @@
-"""`tidelog group lag`: how far groups are behind the end of their partitions, once or again and again.
+"""`tidelog group lag`: how far groups are behind the end of their partitions, once or continuously.
 
-**Invariant:** however many groups and partitions there are, one look asks each coordinator for its groups
-and their offsets, and each leader for its ends.
+**Invariant:** each refresh asks each coordinator once for its groups and their offsets, and each leader once
+for its ends, however many groups and partitions there are.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _TYPES_WITH_LAG = ("classic", "consumer")
 def lag(
     names: SomeGroupNames = None,
     all: Annotated[bool, typer.Option("--all", help="All groups of the cluster.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     interval: Annotated[
-        float, typer.Option(min=0.1, max=3600, metavar="SECONDS", help="Between looks, with --watch.")
+        float, typer.Option(min=0.1, max=3600, metavar="SECONDS", help="Refresh interval, with --watch.")
     ] = 2.0,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
     """Show the lag of groups by partition: committed offset, end, lag, the member that reads it."""
     if all == bool(names):
-        raise BadWord("name the groups, or write --all for all of them")
+        raise BadWord("no groups named; name them, or write --all")
     lookout = _Lookout(bootstrap_server, None if all else unique(names or []))
     try:
         found, failures = lookout.look()
@@ -67,7 +67,7 @@ def lag(
 
 
 class _Lookout:
-    """What a look at the lag needs, kept open for the next one."""
+    """The connections of a refresh, kept open for the next one."""
 
     def __init__(self, bootstrap_server: str, names: list[str] | None) -> None:
         self._bootstrap_server = bootstrap_server
@@ -76,12 +76,14 @@ class _Lookout:
         self._coordinators = Coordinators(bootstrap_server)
 
     def look(self) -> tuple[list[GroupLag], list[Failure]]:
-        """The lag of the groups that are there, and why the others are not shown."""
+        """The lag of the existing groups, and the failures of the others."""
         if self._admin is None:
             self._admin = open_admin(self._bootstrap_server)
         names = self._names
+        unasked: list[Failure] = []
         if names is None:
-            names = [found.group for found in list_groups(self._bootstrap_server, types=_TYPES_WITH_LAG)]
+            listed, unasked = list_groups(self._bootstrap_server, types=_TYPES_WITH_LAG)
+            names = [group.group for group in listed]
         groups, failed = self._described(names)
         answers = self._coordinators.committed(list(groups))
         failed |= {name: answer for name, answer in answers.items() if isinstance(answer, Failure)}
@@ -93,15 +95,15 @@ class _Lookout:
             self._admin, self._bootstrap_server, dict.fromkeys(sorted(partitions), End.LATEST)
         )
         found = [GroupLag(group, _rows(group, committed[name], ends)) for name, group in groups.items()]
-        return found, [failed[name] for name in names if name in failed]
+        return found, [*unasked, *(failed[name] for name in names if name in failed)]
 
     def close(self) -> None:
-        """The next look starts from nothing: what is remembered of leaders may be what failed."""
+        """Close the connections, so that the next refresh looks up leaders again."""
         self._coordinators.close()
         self._admin = None
 
     def _described(self, names: list[str]) -> tuple[dict[str, Group], dict[str, Failure]]:
-        """Those that exist; a name that was asked for and does not exist is a failure."""
+        """The existing groups; a named group that does not exist is a failure."""
         found: dict[str, Group] = {}
         failed: dict[str, Failure] = {}
         for name, answer in self._coordinators.describe(names).items():
@@ -145,7 +147,7 @@ def _print(found: list[GroupLag], format: TableFormat) -> None:
 
 
 def _watch(lookout: _Lookout, found: list[GroupLag], failures: list[Failure], interval: float) -> NoReturn:
-    """The same table, drawn again in its place; a broker or a group that goes away is waited for."""
+    """Redraw the table in place; wait for unavailable brokers and missing groups."""
     screen = console()
     problem = _problem(failures)
     with Live(fitted_picture(found, screen.height, problem), console=screen, auto_refresh=False) as live:

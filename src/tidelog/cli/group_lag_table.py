@@ -1,4 +1,4 @@
-"""The lag of groups as a person sees it: a table for each, or what fits on a screen that is drawn again."""
+"""The lag of groups as text: a table for each group, or as much as fits on a screen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LINES_AROUND = 7  # of a table with its heading and its total
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A partition that a group has committed in or is assigned; None is what nobody knows."""
+    """A partition with a committed offset or a member; None is unknown."""
 
     group: str
     topic: str
@@ -43,7 +43,7 @@ class GroupLag:
 
 
 def picture(found: list[GroupLag]) -> RenderableType:
-    """A table for each group, and their sum."""
+    """A table for each group, and the total."""
     parts: list[RenderableType] = []
     for group in found:
         parts += _parts(group, group.rows)
@@ -53,7 +53,8 @@ def picture(found: list[GroupLag]) -> RenderableType:
 
 
 def fitted_picture(found: list[GroupLag], height: int, problem: str = "") -> RenderableType:
-    """The same in so many lines: if need be a line for each group, or the partitions that lag most."""
+    """The lag in a limited number of lines: if needed a line for each group, or the partitions with the most
+    lag."""
     room = height - 3
     if sum(len(group.rows) + _LINES_AROUND for group in found) <= room:
         shown = picture(found)
@@ -92,7 +93,7 @@ def _parts(found: GroupLag, rows: list[Row]) -> list[RenderableType]:
 
 
 def _table(rows: list[Row], total: int) -> Table:
-    """Where the screen is narrow, the ids of members are what is cut."""
+    """A table in which only member ids are truncated on a narrow terminal."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=True)
     table.add_column("topic", "total", overflow="fold", min_width=12)
     for name in ("partition", "committed", "end"):

@@ -1,4 +1,4 @@
-"""A consumer group and its members, out of the answers of DescribeGroups and ConsumerGroupDescribe."""
+"""A consumer group and its members, from the answers of DescribeGroups and ConsumerGroupDescribe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kio.serial.errors import SerialError
 from tidelog.cli.nodes import Node
 
 CONSUMER = "consumer"
-_VERSION_SIZE = 2  # stands before what members tell each other; the fields of version 0 begin all others
+# Of the version before the embedded messages; all versions begin with the fields of version 0
+_VERSION_SIZE = 2
 
 
 class Partition(NamedTuple):
@@ -33,13 +34,13 @@ class Member:
     partitions: tuple[Partition, ...]
 
     def __str__(self) -> str:
-        """As it is named to a person who is to find and stop it."""
+        """The member's name for users who need to find and stop it."""
         return f"{self.instance_id or self.id} (client {self.client_id} at {self.host})"
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`epoch` and `assignment_epoch` are None for a classic group: its generation is told to members only."""
+    """`epoch` and `assignment_epoch` are None for a classic group, whose generation is not in the answer."""
 
     name: str
     type: str
@@ -109,7 +110,7 @@ def consumer_group(found: Any, node: Node) -> Group:
 
 
 def _host(host: str) -> str:
-    """Java puts a slash before an address that was not looked up."""
+    """The host without the slash that Java puts before an unresolved address."""
     return host.removeprefix("/")
 
 
@@ -119,7 +120,7 @@ def _subscription(data: bytes) -> tuple[str, ...]:
 
 
 def _assignment(data: bytes) -> tuple[Partition, ...]:
-    """What the leader of a classic group assigned; nothing if it wrote something of its own."""
+    """The assignment by a classic group's leader; empty if it has a format of its own."""
     assignment = _embedded(ConsumerProtocolAssignment, data)
     if assignment is None:
         return ()
@@ -127,7 +128,7 @@ def _assignment(data: bytes) -> tuple[Partition, ...]:
 
 
 def _embedded(message: Any, data: bytes) -> Any:
-    """What a member wrote, or None if it is empty or something of its own."""
+    """The decoded message of a member, or None if it is empty or has a format of its own."""
     if len(data) < _VERSION_SIZE:
         return None
     try:

@@ -1,4 +1,4 @@
-"""The words that several `tidelog group` commands share: names of groups, `--topic T[:p,p]`."""
+"""Arguments of several `tidelog group` commands: names of groups, `--topic T[:p,p]`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TOPIC_WORD = re.compile(r"([^:]+)(?::(\d{1,9}(?:,\d{1,9})*))?")
 
 def complete_group(context: typer.Context, incomplete: str) -> list[str]:
     try:
-        listed = list_groups(context.params["bootstrap_server"])
-    except Exception:  # a shell that completes is no place to complain
+        listed, _ = list_groups(context.params["bootstrap_server"])
+    except Exception:  # completion must never print errors
         return []
     return [found.group for found in listed if found.group.startswith(incomplete)]
 
@@ -59,12 +59,12 @@ def parse_topic(word: str) -> tuple[str, tuple[int, ...] | None]:
     """The topic, and its partitions if some are named."""
     matched = _TOPIC_WORD.fullmatch(word)
     if matched is None:
-        raise BadWord(f"--topic {word}: write a topic, or topic:0,1 for some of its partitions")
+        raise BadWord(f"--topic {word}: not a topic; write topic, or topic:0,1 for some of its partitions")
     return matched[1], None if matched[2] is None else tuple(map(int, matched[2].split(",")))
 
 
 def partitions_of(words: list[str], metadata: ClusterMetadata) -> list[Partition]:
-    """All partitions that the words name; each must exist."""
+    """All partitions that the words name; raises a Failure if one does not exist."""
     named: set[Partition] = set()
     for word in words:
         topic, numbers = parse_topic(word)

@@ -1,7 +1,7 @@
-"""What a reset will do: for each partition the offset that is committed now, and the one that will be.
+"""The plan of a reset: for each partition the present committed offset and the new one.
 
-**Invariant:** a planned offset lies within its partition, as in Kafka's tool; one that was asked for and
-does not is moved to the nearer end, and the plan says so. Only the current offset is taken as it is.
+**Invariant:** a planned offset lies within its partition, as in Kafka's tool; a requested offset outside
+is moved to the nearer end, and the plan says so. Only the current offset is kept as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidelog.cli.group_target import Target
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """`requested_offset` is what was asked for where that is not `to_offset`; `note` says why."""
+    """`requested_offset` is set if it differs from `to_offset`; `note` says why."""
 
     topic: str
     partition: int
@@ -33,7 +33,7 @@ class Move:
 
 
 class Planner:
-    """Turns a target into moves, with what the brokers know of the partitions."""
+    """Turns a target into moves, with offsets from the brokers."""
 
     def __init__(self, admin: AdminClient, bootstrap_server: str, committed: dict[Partition, int]) -> None:
         self._admin = admin
@@ -99,7 +99,7 @@ class Planner:
         return moves
 
     def _ends(self, partitions: list[Partition], end: End) -> dict[Partition, int]:
-        """Of every partition; a Failure if one is not there."""
+        """The ends of all partitions; a Failure if one does not exist."""
         found = find_offsets(self._admin, self._bootstrap_server, dict.fromkeys(partitions, end))
         offsets = {}
         for place, offset in found.items():

@@ -1,6 +1,6 @@
-"""`tidelog group reset`: moves the committed offsets of a group that nobody is reading for.
+"""`tidelog group reset`: moves the committed offsets of a group without active members.
 
-**Invariant:** while a group has members nothing is moved: they would go on from where they are.
+**Invariant:** nothing is moved while a group has members: they would continue from their own positions.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from tidelog.cli.group_target import Target, parse_target
 from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer
 from tidelog.cli.screen import print_json, print_table
 
-_NAMED_MEMBERS_MAX = 3
+_NAMED_MEMBERS_MAX = 3  # in a message; the others are counted
 _UNKNOWN = "-"
 
 
 class ResetFormat(StrEnum):
-    """CSV is what --from-file and Kafka's own tool read."""
+    """CSV is the format of --from-file and Kafka's own tool."""
 
     TABLE = "table"
     JSON = "json"
@@ -44,14 +44,14 @@ def reset(
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="To what is committed; for --dry-run --format csv.")
+        bool, typer.Option("--to-current", help="To the committed offsets; for --dry-run --format csv.")
     ] = False,
     to_offset: Annotated[int | None, typer.Option(min=0, metavar="N", help="To an offset.")] = None,
     to_time: Annotated[
         str | None, typer.Option(metavar="TIME", help="To a time: milliseconds or ISO 8601 (UTC).")
     ] = None,
     by_duration: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="To so long ago: 5m, 1h30m, 7d or PT5M.")
+        str | None, typer.Option(metavar="DURATION", help="To this long ago: 5m, 1h30m, 7d or PT5M.")
     ] = None,
     shift_by: Annotated[
         int | None,
@@ -65,7 +65,9 @@ def reset(
         ),
     ] = None,
     topic: TopicWords = None,
-    all_topics: Annotated[bool, typer.Option("--all-topics", help="All that it has committed in.")] = False,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All topics with committed offsets.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would change, change nothing.")
     ] = False,
@@ -103,7 +105,7 @@ def reset(
 
 
 def has_members(group: Group, verb: str) -> Failure:
-    """The refusal to touch a group that is in use, with who uses it and what to do."""
+    """The failure for a group with members, with their names and what to do."""
     count = len(group.members)
     named = ", ".join(str(member) for member in group.members[:_NAMED_MEMBERS_MAX])
     more = f" and {count - _NAMED_MEMBERS_MAX} more" if count > _NAMED_MEMBERS_MAX else ""
@@ -119,9 +121,9 @@ def _check_partitions_named(topics: list[str] | None, all_topics: bool, file: Pa
     for word in topics or []:
         parse_topic(word)
     if file is not None and (topics or all_topics):
-        raise BadWord("--from-file names the partitions itself; leave out --topic and --all-topics")
+        raise BadWord("--from-file: has the partitions itself; leave out --topic and --all-topics")
     if file is None and bool(topics) == all_topics:
-        raise BadWord("say what to reset: --topic T, --topic T:0,1 or --all-topics, and not both")
+        raise BadWord("nothing to reset; name --topic T, --topic T:0,1 or --all-topics, not both")
 
 
 def _partitions(
@@ -133,7 +135,7 @@ def _partitions(
     topics: list[str] | None,
     committed: dict[Partition, int],
 ) -> list[Partition]:
-    """What is to be reset; offsets may be given to a group that is still to come, if topics are named."""
+    """The partitions to reset; if topics are named, the group need not exist yet."""
     if target.offsets is not None:
         return sorted(target.offsets)
     if topics:
@@ -141,14 +143,14 @@ def _partitions(
     if group is None:
         raise no_such_group(bootstrap_server, name)
     if not committed:
-        raise Failure(f"group {name!r} has committed nothing; name topics with --topic")
+        raise Failure(f"group {name!r} has no committed offsets; name topics with --topic")
     return sorted(committed)
 
 
 def _commit(
     admin: AdminClient, bootstrap_server: str, name: str, moves: list[Move]
 ) -> dict[Partition, Failure]:
-    """The partitions whose offsets stay as they were, and why."""
+    """The partitions whose offsets were not committed, and why."""
     asked = [TopicPartition(move.topic, move.partition, move.to_offset) for move in moves]
     futures = admin.alter_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(name, asked)], request_timeout=ANSWER_TIMEOUT_S
@@ -168,7 +170,7 @@ def _commit(
 
 def _explain(name: str, error: KafkaException, bootstrap_server: str) -> Failure:
     if error.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID:
-        return Failure(f"group {name!r} has got members meanwhile; see 'tidelog group describe {name}'")
+        return Failure(f"group {name!r} has active members now; see 'tidelog group describe {name}'")
     return Failure(f"group {name!r}: {explain(error, bootstrap_server)}")
 
 
@@ -187,7 +189,7 @@ def _print(name: str, group: Group | None, moves: list[Move], dry_run: bool, for
         print(f"group {name} {'would be' if dry_run else 'is'} new")
     if dry_run:
         in_use = group is not None and group.members
-        print("(not done: --dry-run" + ("; refused while the group has members)" if in_use else ")"))
+        print("(dry run: nothing changed" + ("; refused while the group has members)" if in_use else ")"))
 
 
 def _print_moves(moves: list[Move]) -> None:

@@ -1,7 +1,7 @@
-"""Where `tidelog group reset` is told to go: one of its options, parsed.
+"""The target of `tidelog group reset`: one of its options, parsed.
 
-A moment is written as `--to-time` takes it (milliseconds, or ISO 8601, in UTC unless it says otherwise), or
-as a duration before now (`PT1H30M` as Kafka's tool takes it, or `1h30m`).
+A time is milliseconds or ISO 8601 (in UTC unless it says otherwise) for `--to-time`, or a duration before now
+(`1h30m`, or `PT1H30M` as in Kafka's tool).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Target:
 
 
 def parse_target(group: str, **options: Any) -> Target:
-    """The one option that is given, of those whose names are the keywords."""
+    """The one option that is given, among those named by the keywords."""
     given = {name: value for name, value in options.items() if value is not None and value is not False}
     words = ["--" + name.replace("_", "-") for name in (given if len(given) > 1 else options)]
     if len(given) != 1:
         problem = f"only one of {' and '.join(words)}" if given else f"one of {', '.join(words)}"
-        raise BadWord(f"say where to: {problem}")
+        raise BadWord(f"no target for the reset: {problem}")
     ((name, value),) = given.items()
     match name:
         case "to_earliest":
@@ -70,20 +70,22 @@ def parse_time(word: str, now_ms: int) -> int:
         try:
             moment = datetime.fromisoformat(word)
         except ValueError:
-            raise BadWord(f"--to-time {word}: write milliseconds or 2026-01-31T12:00:00 (UTC)") from None
+            raise BadWord(
+                f"--to-time {word}: not a time; write milliseconds or 2026-01-31T12:00:00 (UTC)"
+            ) from None
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         timestamp_ms = int(moment.timestamp() * 1000)
     if timestamp_ms > now_ms:
-        raise BadWord(f"--to-time {word}: is in the future; --to-latest goes to the end")
+        raise BadWord(f"--to-time {word}: is in the future; write --to-latest for the end")
     return timestamp_ms
 
 
 def parse_duration(word: str) -> int:
-    """Milliseconds."""
+    """A duration in milliseconds."""
     matched = _ISO_DURATION.fullmatch(word) or _SHORT_DURATION.fullmatch(word)
     parts = {} if matched is None else {unit: part for unit, part in matched.groupdict().items() if part}
     if not parts:
-        raise BadWord(f"--by-duration {word}: write 5m, 1h30m, 7d or, as ISO 8601 does, PT5M")
+        raise BadWord(f"--by-duration {word}: not a duration; write 5m, 1h30m, 7d, or PT5M as in ISO 8601")
     return sum(round(float(part) * _UNITS_MS[unit]) for unit, part in parts.items())
 
 

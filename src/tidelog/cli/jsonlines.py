@@ -1,4 +1,4 @@
-"""Records as JSON lines, the same shape out of `consume` and into `produce`.
+"""Records as JSON lines, in the same format for output of `consume` and input of `produce`.
 
     {"topic": "t", "partition": 0, "offset": 7, "timestamp": 1700000000000,
      "key": "k", "value": {"base64": "/w=="}, "headers": [["name", "value"]]}
@@ -26,7 +26,7 @@ Headers = list[tuple[str, str | bytes | None]]
 
 @dataclass(slots=True)
 class OutgoingRecord:
-    """A record to be produced; partition -1 lets the partitioner choose, timestamp 0 means now."""
+    """A record to produce; partition -1: the partitioner chooses; timestamp 0: now."""
 
     key: bytes | None
     value: bytes | None
@@ -36,7 +36,7 @@ class OutgoingRecord:
 
 
 def text_of(content: bytes | None) -> Json:
-    """Bytes as JSON can hold them."""
+    """Bytes in JSON."""
     if content is None:
         return None
     try:
@@ -46,7 +46,7 @@ def text_of(content: bytes | None) -> Json:
 
 
 def bytes_of(text: Json, where: str) -> bytes | None:
-    """The bytes that `text_of` wrote."""
+    """The bytes of a `text_of` value."""
     if text is None:
         return None
     if isinstance(text, str):
@@ -60,7 +60,7 @@ def bytes_of(text: Json, where: str) -> bytes | None:
 
 
 def json_of(place: TopicPartition, record: Record) -> dict[str, Json]:
-    """A consumed record as the object of one line."""
+    """A consumed record as a JSON object."""
     return {
         "topic": place.topic,
         "partition": place.partition,
@@ -73,7 +73,7 @@ def json_of(place: TopicPartition, record: Record) -> dict[str, Json]:
 
 
 def record_of(line: bytes, where: str) -> OutgoingRecord:
-    """The record that one JSON line describes; fields that only the broker decides are ignored."""
+    """The record in a JSON line; fields that only the broker decides are ignored."""
     try:
         parsed = json.loads(line)
     except ValueError as error:

@@ -23,19 +23,29 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from tidelog.cli.dump import Dump, dump_checkpoint, dump_file
+from tidelog.base.limits import MIB
+from tidelog.base.reading import ReadOnlyFile, ReadOnlyFolder
 from tidelog.cli.failure import BadWord, Failure, raise_failures
-from tidelog.cli.findings import Findings
+from tidelog.cli.jsonlines import text_of
 from tidelog.cli.options import TableFormat, TableOrJson, examples, unique
 from tidelog.cli.screen import print_json, print_table, size_text
-from tidelog.cli.verify import Verification
-from tidelog.log.checkpoint import HIGH_WATERMARKS, LEADER_EPOCHS, LOG_START_OFFSETS, RECOVERY_POINTS
+from tidelog.log.check.dump import Dump, dump_checkpoint, dump_file
+from tidelog.log.check.findings import Findings, WrongPath
+from tidelog.log.check.verification import Verification
+from tidelog.log.format.names import (
+    DELETED_SUFFIX,
+    HIGH_WATERMARKS,
+    LEADER_EPOCHS,
+    LOG_START_OFFSETS,
+    LOG_SUFFIX,
+    RECOVERY_POINTS,
+    SEGMENT_SUFFIXES,
+)
 
 app = typer.Typer(help="Look into the files of a log directory, without a broker.")
 
 CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, LEADER_EPOCHS)
-PROGRESS_SIZE_MIN = 64 * 1024 * 1024
-SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+PROGRESS_SIZE_MIN = 64 * MIB  # less is read before a bar is seen
 
 
 @app.command(
@@ -54,11 +64,12 @@ def dump(
 ) -> None:
     """Print the content of a segment's files or of a checkpoint."""
     found = _read(segment, records)
+    rows = [tuple(map(_shown, row)) for row in found.rows]
     if format is TableFormat.JSON:
-        for row in found.rows:
+        for row in rows:
             print_json(dict(zip(found.columns, row, strict=True)))
     else:
-        print_table([column.replace("_", " ") for column in found.columns], map(_words, found.rows))
+        print_table([column.replace("_", " ") for column in found.columns], map(_words, rows))
     if found.problem is not None:
         raise Failure(f"{segment}: {found.problem}")
 
@@ -101,9 +112,9 @@ def _open(directories: list[str], findings: Findings) -> tuple[dict[str, Verific
     failures: list[Failure] = []
     for path in directories:
         try:
-            checks[path] = Verification(path, findings)
-        except BadWord as failure:
-            failures.append(failure)
+            checks[path] = Verification(ReadOnlyFolder(path), findings)
+        except WrongPath as problem:
+            failures.append(BadWord(f"{path}: {problem}"))
     return checks, failures
 
 
@@ -160,17 +171,27 @@ def _counted(count: int, noun: str) -> str:
 
 def _read(path: str, records: bool) -> Dump:
     name = os.path.basename(path)
-    suffix = os.path.splitext(name.removesuffix(".deleted"))[1]
-    if suffix not in SUFFIXES and name not in CHECKPOINTS:
-        raise BadWord(f"{path}: not a file this can read; name a {', '.join(SUFFIXES)} file or a checkpoint")
-    if records and suffix != ".log":
+    suffix = os.path.splitext(name.removesuffix(DELETED_SUFFIX))[1]
+    if suffix not in SEGMENT_SUFFIXES and name not in CHECKPOINTS:
+        raise BadWord(
+            f"{path}: not a file this can read; name a {', '.join(SEGMENT_SUFFIXES)} file or a checkpoint"
+        )
+    if records and suffix != LOG_SUFFIX:
         raise BadWord(f"--records: only a .log file holds records, {name} does not")
     try:
-        if name in CHECKPOINTS:
-            return dump_checkpoint(path)
-        return dump_file(path, suffix, records)
+        with ReadOnlyFile(path) as file:
+            return dump_checkpoint(file) if name in CHECKPOINTS else dump_file(file, suffix, records)
+    except WrongPath as problem:
+        raise BadWord(f"{path}: {problem}") from None
     except OSError as error:
         raise BadWord(f"{path}: {error.strerror}") from None
+
+
+def _shown(cell: object) -> object:
+    """As JSON can hold it: keys, values and headers of records are bytes."""
+    if isinstance(cell, list):
+        return [_shown(each) for each in cell]
+    return text_of(cell) if isinstance(cell, bytes) else cell
 
 
 def _words(row: tuple[object, ...]) -> list[object]:

@@ -1,6 +1,6 @@
-"""The console script `tidelog`: looks at the first word and hands over.
+"""The console script `tidelog`: dispatches on the first word.
 
-**Invariant:** `tidelog serve` gets through here without importing typer, rich or confluent_kafka.
+**Invariant:** `tidelog serve` starts without importing typer, rich or confluent_kafka.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from tidelog.cli.serve import serve
 
         return serve(words[1:])
-    if words == ["--version"]:
+    if words[:1] == ["--version"]:
         print(f"tidelog {__version__}")
         return 0
-    # kio imports hypothesis where it is installed, for tests of its own: a fifth of a second at every start.
+    # kio imports hypothesis, if installed, for its own tests: a fifth of a second at every start.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from tidelog.cli.commands import run
 

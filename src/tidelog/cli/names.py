@@ -1,6 +1,6 @@
-"""Names that the shell completes: topics, brokers and resources, asked of the broker.
+"""Shell completion of topics, brokers and resources, with names from the broker.
 
-**Invariant:** whatever goes wrong while completing, the person sees nothing of it, and soon.
+**Invariant:** an error while completing prints nothing and ends quickly.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ def _metadata(context: typer.Context) -> ClusterMetadata:
 def _quietly(names: Callable[[], list[str]]) -> list[str]:
     try:
         return names()
-    except Exception:  # a shell that completes is no place to complain
+    except Exception:  # completion must never print errors
         return []

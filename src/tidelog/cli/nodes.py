@@ -1,4 +1,4 @@
-"""The brokers of a cluster as one of them tells it: ids, addresses, racks, the controller."""
+"""The brokers of a cluster, from one of them: ids, addresses, racks, the controller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.cli.failure import Failure
-from tidelog.cli.remote import Api, RemoteBroker, check, open_any
+from tidelog.cli.remote import RemoteBroker, check, open_any
+from tidelog.protocol import apis
 from tidelog.protocol.errors import ErrorCode
 
 CONTROLLER_WAIT_S = 5.0  # an election takes tenths of a second once ZooKeeper has noticed
@@ -51,7 +52,7 @@ def ask_cluster(broker: RemoteBroker) -> Cluster:
     answer = _ask(broker, _BROKERS)
     check("the cluster", answer.error_code, answer.error_message)
     decides = _ask(broker, _CONTROLLERS)
-    # A broker of Kafka in KRaft mode refuses this, and names any broker above.
+    # A Kafka broker in KRaft mode refuses this, and its Metadata names any broker as the controller.
     controller_id = (decides if decides.error_code is ErrorCode.none else answer).controller_id
     nodes = [
         Node(found.broker_id, found.host, found.port, found.rack, getattr(found, "is_fenced", False))
@@ -62,18 +63,31 @@ def ask_cluster(broker: RemoteBroker) -> Cluster:
 
 def _ask(broker: RemoteBroker, endpoint_type: int) -> Any:
     return broker.ask(
-        Api.DESCRIBE_CLUSTER,
+        apis.DESCRIBE_CLUSTER,
         include_cluster_authorized_operations=False,
         endpoint_type=endpoint_type,
         include_fenced_brokers=True,
     )
 
 
+def has_controller(cluster: Cluster) -> bool:
+    """Whether the named controller can decide; it reports itself if it cannot reach ZooKeeper. A controller
+    that does not answer here may still answer the other brokers, until they elect another."""
+    for node in cluster.nodes:
+        if node.id == cluster.controller_id:
+            try:
+                with RemoteBroker(node.address) as broker:
+                    return ask_cluster(broker).controller_id >= 0
+            except Failure:
+                return True
+    return cluster.controller_id >= 0
+
+
 def await_controller(bootstrap_server: str) -> None:
-    """The controller makes all changes: that there is none is known within seconds."""
+    """Raise a Failure within seconds if there is no controller: it makes all changes."""
     deadline = time.monotonic() + CONTROLLER_WAIT_S
     with open_any(bootstrap_server) as broker:
-        while ask_cluster(broker).controller_id < 0:
+        while not has_controller(ask_cluster(broker)):
             if time.monotonic() > deadline:
                 raise no_controller(broker.address)
             time.sleep(CONTROLLER_LOOK_S)
@@ -82,7 +96,7 @@ def await_controller(bootstrap_server: str) -> None:
 def no_controller(address: str) -> Failure:
     return Failure(
         f"the broker at {address} answers, but the cluster has no controller: nothing can be created, "
-        "changed or deleted; see whether ZooKeeper runs and what the logs of the brokers say, then try again"
+        "changed or deleted; check that ZooKeeper runs, and the brokers' logs, then try again"
     )
 
 
@@ -91,7 +105,8 @@ def address_of(bootstrap_server: str, node_id: int) -> str:
 
 
 def open_controller(cluster: Cluster, bootstrap_server: str) -> RemoteBroker:
-    """Older clusters let nobody else change who leads and who holds; newer ones hand it on to whoever can."""
+    """A connection to the controller on older clusters, to any broker on newer ones, which forward
+    requests."""
     for node in cluster.nodes:
         if node.id == cluster.controller_id and not node.is_fenced:
             return RemoteBroker(node.address)

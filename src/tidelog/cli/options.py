@@ -1,4 +1,4 @@
-"""The options that several commands share, written once, and how examples stand below a help text."""
+"""Options shared by several commands, and the format of examples below a help text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tidelog.cli.names import complete_resource, complete_topic
 
 
 class TableFormat(StrEnum):
-    """How a command that answers with facts prints them."""
+    """The output format of a command that prints facts."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class RecordFormat(StrEnum):
-    """How records are written or read: bare lines, or one JSON object a line."""
+    """The format of records: bare lines, or one JSON object a line."""
 
     TEXT = "text"
     JSON = "json"
@@ -59,13 +59,15 @@ ResourceWord = Annotated[
 ]
 Unset = Annotated[
     list[str] | None,
-    typer.Option("--unset", metavar="KEY", help="Back to the default (may be repeated).", show_default=False),
+    typer.Option(
+        "--unset", metavar="KEY", help="Reset to the default (may be repeated).", show_default=False
+    ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Have the broker check it, change nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the broker check the change, change nothing.")]
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 PARTITIONS_MAX = 100_000  # of one topic; this and the next are librdkafka's bounds
-REPLICAS_MAX = 10_000
+REPLICAS_MAX = 10_000  # of one partition
 
 
 def unique(names: list[str]) -> list[str]:
@@ -74,6 +76,6 @@ def unique(names: list[str]) -> list[str]:
 
 
 def examples(*lines: str) -> str:
-    """The text below a help: an example a line."""
+    """The examples below a help text, one per line."""
     head = "Examples:" if len(lines) > 1 else "Example:"
     return "\n".join([head, *(f"$ {line}" for line in lines)])

@@ -1,4 +1,4 @@
-"""What came of changes to several things: all are awaited, some done, some failed."""
+"""Results of changes to several things: all are awaited, some succeed, some fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WRONG_WORDS = (
 def await_all(
     futures: Mapping[_Name, Future[Any]], explain_one: Callable[[_Name, KafkaException], Failure]
 ) -> tuple[dict[_Name, Any], dict[_Name, Failure]]:
-    """The results of what was done, and why the rest was not."""
+    """The results of the successful changes, and the failures."""
     done: dict[_Name, Any] = {}
     failed: dict[_Name, Failure] = {}
     for name, future in futures.items():
@@ -40,24 +40,24 @@ def await_all(
 
 
 def await_topics(futures: Mapping[str, Future[None]], bootstrap_server: str) -> None:
-    """Wait for all; raises what failed."""
+    """Wait for all; raise the failures."""
     _, failed = await_all(futures, lambda name, error: explain_topic(name, error, bootstrap_server))
     raise_failures(list(failed.values()))
 
 
 def failed_json(noun: str, failed: Mapping[str, Failure]) -> list[dict[str, str]]:
-    """What failed and why, for programs."""
+    """The failures for JSON output."""
     return [{noun: name, "error": str(failure)} for name, failure in failed.items()]
 
 
 def _meant(message: str) -> str:
-    """The setting that was meant, where a broker calls one unknown and names no other."""
+    """A suggestion for an unknown setting, if the broker's message has none."""
     found = _UNKNOWN_SETTING.search(message)
     return similar_name(found[1], TOPIC_SETTINGS) if found and "did you mean" not in message else ""
 
 
 def explain_topic(name: str, error: KafkaException, bootstrap_server: str) -> Failure:
-    """The failure that a client's exception about one topic means."""
+    """The failure for a client's exception about one topic."""
     cause: KafkaError = error.args[0]
     code = cause.code()
     if code == KafkaError.UNKNOWN_TOPIC_OR_PART:

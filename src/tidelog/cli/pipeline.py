@@ -36,7 +36,7 @@ from tidelog.cli.pipeline_status import print_status
 from tidelog.cli.pipeline_topics import Sending, last_whole_day, require_topics
 from tidelog.cli.screen import console, print_json, print_table
 
-app = typer.Typer(help="Run ready Spark pipelines: from topics to topics and tables.")
+app = typer.Typer(help="Run prepared Spark pipelines: from topics to topics and tables.")
 
 SEND_SLICE = 5_000
 
@@ -82,14 +82,14 @@ app.command(
     epilog=examples("tidelog pipeline status", "tidelog pipeline status --dir /data/shop --format json")
 )
 def status(directory: Directory = DEFAULT_DIRECTORY, format: TableOrJson = TableFormat.TABLE) -> None:
-    """Show the runs of a directory: whether they live, rows a second, lag, the last error."""
+    """Show the runs of a directory: whether they are alive, rows per second, lag, the last error."""
     from tidelog.spark.pipelines.status import statuses
 
     found = statuses(directory)
     if format is TableFormat.JSON:
         print_json([asdict(one) for one in found])
     elif not found:
-        raise Failure(f"{directory}: no pipeline was run here; name the directory with --dir")
+        raise Failure(f"{directory}: no pipeline has run here; name its directory with --dir")
     else:
         print_status(found)
 
@@ -102,26 +102,26 @@ def status(directory: Directory = DEFAULT_DIRECTORY, format: TableOrJson = Table
 )
 def generate(
     name: PipelineName,
-    events: Annotated[int, typer.Option(min=1, help="How many records.")] = 100_000,
-    seed: Annotated[int, typer.Option(min=0, help="The same gives the same records.")] = 1,
-    users: Annotated[int, typer.Option(min=1, help="People, or hosts that measure.")] = 500,
+    events: Annotated[int, typer.Option(min=1, help="Number of records.")] = 100_000,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the generated records.")] = 1,
+    users: Annotated[int, typer.Option(min=1, help="Number of users, or of measured hosts.")] = 500,
     start: Annotated[
         datetime | None,
         typer.Option(
             formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"],
-            help="When it begins, UTC.",
-            show_default="the last day that is over",
+            help="Time of the first record, UTC.",
+            show_default="yesterday",
         ),
     ] = None,
-    hours: Annotated[float, typer.Option(min=0.1, help="How long it lasts.")] = 24.0,
-    create_topics: Annotated[
-        bool, typer.Option("--create-topics", help="Make topics that are missing.")
-    ] = False,
-    partitions: Annotated[int, typer.Option(min=1, max=PARTITIONS_MAX, help="Of each topic made.")] = 2,
+    hours: Annotated[float, typer.Option(min=0.1, help="Hours covered by the records.")] = 24.0,
+    create_topics: Annotated[bool, typer.Option("--create-topics", help="Create missing topics.")] = False,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=PARTITIONS_MAX, help="Partitions of each created topic.")
+    ] = 2,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
-    """Fill the topics of a pipeline with believable records."""
+    """Fill the topics of a pipeline with realistic records."""
     pipeline = find(name)
     require_topics(pipeline, bootstrap_server, may_create=create_topics, partitions=partitions)
     begin = (start or last_whole_day()).replace(tzinfo=UTC)
@@ -157,7 +157,7 @@ def report(
     name: PipelineName,
     directory: Directory = DEFAULT_DIRECTORY,
     to: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where to.", show_default="DIR/report")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the report.", show_default="DIR/report")
     ] = None,
     master: Master = None,
     options: SomeOptions = None,
@@ -169,7 +169,9 @@ def report(
 
     place = Place("", str(directory.resolve()))
     if not (Path(place.lake) / name).is_dir():
-        raise Failure(f"{directory}: nothing of {name} in the lake; 'tidelog pipeline run {name}' fills it")
+        raise Failure(
+            f"{directory}: no tables of {name} in the lake; fill it with 'tidelog pipeline run {name}'"
+        )
     _, settings = split(options or [])
     with session(f"tidelog {name} report", master, settings, directory / SPARK_LOG) as spark:
         page = pipeline.report(spark, place.lake, to or directory / "report")

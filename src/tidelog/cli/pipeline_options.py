@@ -1,6 +1,6 @@
-"""What the commands of pipelines share: their options, and the way to Spark if it is there.
+"""Options shared by the pipeline commands, and the start of Spark.
 
-**Invariant:** nothing of Spark is imported before a command asks for it; without it, one line says what to
+**Invariant:** Spark is imported only when a command needs it; without it, one line says what to
 install.
 """
 
@@ -51,13 +51,13 @@ Directory = Annotated[
     typer.Option(
         "--dir",
         file_okay=False,
-        help="Holds the lake, the checkpoints and the status; on a cluster all nodes must see it.",
+        help="Folder of the lake, the checkpoints and the status; on a cluster all nodes need access.",
     ),
 ]
 Master = Annotated[
     str | None,
     typer.Option(
-        metavar="URL", help="Where Spark runs: local[2], spark://host:7077, …", show_default="all cores here"
+        metavar="URL", help="Where Spark runs: local[2], spark://host:7077, …", show_default="all local cores"
     ),
 ]
 SomeOptions = Annotated[
@@ -72,7 +72,7 @@ SomeOptions = Annotated[
 
 
 def registry() -> Mapping[str, Pipeline]:
-    """All pipelines; fails in one line where Spark is not installed."""
+    """All pipelines; raises a one-line Failure if Spark is not installed."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise Failure(f"pipelines need Spark ({', '.join(missing)} missing); {install_command('spark')}")
@@ -84,7 +84,7 @@ def registry() -> Mapping[str, Pipeline]:
 def find(name: str) -> Pipeline:
     pipelines = registry()
     if name not in pipelines:
-        raise BadWord(f"no pipeline {name!r}; there are {', '.join(pipelines)}")
+        raise BadWord(f"no pipeline {name!r}; choose one of {', '.join(pipelines)}")
     return pipelines[name]
 
 
@@ -104,7 +104,7 @@ def split(words: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
 def session(
     app_name: str, master: str | None, settings: Mapping[str, str], log: Path
 ) -> Iterator[SparkSession]:
-    """A Spark session that ends with the block. What Spark and its workers write on stderr goes to `log`."""
+    """A Spark session that ends with the block. The stderr of Spark and its workers goes to `log`."""
     from pyspark.errors import PySparkException
 
     from tidelog.spark import session as open_session
@@ -121,18 +121,18 @@ def session(
     except JavaMissing as missing:
         raise Failure(str(missing)) from None
     except PySparkException as error:
-        raise Failure(f"Spark did not start: {explained(str(error))}; {log} has what it wrote") from None
+        raise Failure(f"Spark did not start: {explained(str(error))}; see {log}") from None
     try:
         yield spark
     except PySparkException as error:
-        raise Failure(f"{explained(str(error))}; {log} has more") from None
+        raise Failure(f"{explained(str(error))}; see {log}") from None
     finally:
         spark.stop()
 
 
 @contextmanager
 def _stderr_to(path: Path) -> Iterator[None]:
-    """What is started in the block writes there for as long as it lives."""
+    """Redirect the stderr of processes started in the block, for their whole life."""
     sys.stderr.flush()
     before = os.dup(STDERR)
     with path.open("ab") as file:

@@ -1,10 +1,10 @@
-"""`tidelog pipeline run`: what is there, or on and on until it is told to stop.
+"""`tidelog pipeline run`: once over the present records, or until it is stopped.
 
-`--once` reads to the ends that the topics have now and then loads every day of which there are records;
-`--continuous` goes on until SIGINT or SIGTERM; `--day` loads days and starts no query, so that it may run
-by night beside one that goes on.
+`--once` reads to the present ends of the topics and then loads every day that has records;
+`--continuous` runs until SIGINT or SIGTERM; `--day` loads days and starts no query, so that it may run
+at night beside a continuous run.
 
-**Invariant:** however it ends, queries are stopped, the status file says how, and Spark is gone.
+**Invariant:** however it ends, the queries are stopped, the status file says how, and Spark has ended.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 1.0
 NAP_SECONDS = 0.2
-LINE_SECONDS = 10.0  # between two lines where nobody watches
+LINE_SECONDS = 10.0  # between two lines without a terminal
 
 Days = list[tuple[date, dict[str, int]]]
 Show = Callable[["RunStatus"], None]
@@ -63,9 +63,10 @@ Show = Callable[["RunStatus"], None]
 def run(
     name: PipelineName,
     once: Annotated[
-        bool, typer.Option("--once", help="What is there now: the streams, then every day. The default.")
+        bool,
+        typer.Option("--once", help="Process the present records: the streams, then every day. The default."),
     ] = False,
-    continuous: Annotated[bool, typer.Option("--continuous", help="The streams, until Ctrl-C.")] = False,
+    continuous: Annotated[bool, typer.Option("--continuous", help="Run the streams until Ctrl-C.")] = False,
     days: Annotated[
         list[datetime] | None,
         typer.Option(
@@ -76,21 +77,21 @@ def run(
         ),
     ] = None,
     replace_days: Annotated[
-        bool, typer.Option("--replace", help="Load a day even if retention has removed some of it.")
+        bool, typer.Option("--replace", help="Load a day even if retention has deleted some of its records.")
     ] = False,
     directory: Directory = DEFAULT_DIRECTORY,
     master: Master = None,
-    create_topics: Annotated[
-        bool, typer.Option("--create-topics", help="Make topics that are missing.")
-    ] = False,
-    partitions: Annotated[int, typer.Option(min=1, max=PARTITIONS_MAX, help="Of each topic made.")] = 2,
+    create_topics: Annotated[bool, typer.Option("--create-topics", help="Create missing topics.")] = False,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=PARTITIONS_MAX, help="Partitions of each created topic.")
+    ] = 2,
     options: SomeOptions = None,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> int:
-    """Run a pipeline: once over what is there, or until it is stopped."""
+    """Run a pipeline: once over the present records, or until it is stopped."""
     if once + continuous + bool(days) > 1:
-        raise BadWord("only one of --once, --continuous and --day")
+        raise BadWord("--once, --continuous and --day cannot be combined; name one")
     pipeline = find(name)
     for_tidelog, for_spark = split(options or [])
     require_topics(pipeline, bootstrap_server, may_create=create_topics, partitions=partitions)
@@ -111,7 +112,7 @@ def run(
 
 
 class Failed(Failure):
-    """A query failed: the line is its error."""
+    """A query failed; the message is its error."""
 
 
 @dataclass
@@ -125,7 +126,7 @@ class Job:
     is_stopped: bool = False
     loaded: Days = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    """Days that stay as they are, and why."""
+    """Days that were not replaced, and why."""
     status: RunStatus = field(init=False)
     _file: StatusFile | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -133,7 +134,8 @@ class Job:
 
     @contextmanager
     def booked(self, mode: str, master: str) -> Iterator[None]:
-        """Others see this run and how it ended. The load of days is seen by nobody: it may run beside one."""
+        """Register this run and record how it ended. A load of days is not registered: it may run beside a
+        query."""
         from tidelog.spark.pipelines.status import FAILED, STOPPED, AlreadyRuns, StatusFile, begun
 
         self.status = begun(self.pipeline.name, mode, master, self.place.bootstrap_servers)
@@ -163,7 +165,7 @@ class Job:
 
         def write() -> None:
             while not is_over.wait(LOOK_SECONDS):
-                with suppress(OSError):  # a disk that is full fails the run itself, not what tells of it
+                with suppress(OSError):  # a full disk fails the run itself, not the status
                     self._write()
 
         writer = threading.Thread(target=write, name="status", daemon=True)
@@ -175,7 +177,7 @@ class Job:
             writer.join()
 
     def stream(self, spark: SparkSession) -> None:
-        """Until all queries have ended, one has failed, or a signal came."""
+        """Run until all queries have ended, one has failed, or a signal came."""
         from tidelog.spark.pipelines.runner import Run
 
         is_once = self.status.mode == "once"
@@ -219,7 +221,7 @@ class Job:
                 self._file.write(self.status)
 
     def load(self, spark: SparkSession, wanted: Sequence[date]) -> None:
-        """The given days; without any, every day of which there are records, where none would get less."""
+        """Load the given days; without any, every day with records, if no table would lose rows."""
         from tidelog.spark.pipelines.runner import RecordsAreGone, days_present, load_day
 
         for day in wanted or days_present(spark, self.pipeline, self.place):
@@ -243,7 +245,7 @@ class Job:
             self.say(line(status))
 
     def tell(self, format: TableFormat) -> None:
-        """What came of it."""
+        """Print the result."""
         if format is TableFormat.JSON:
             days = [{"day": str(day), "rows": rows} for day, rows in self.loaded]
             print_json(asdict(self.status) | {"days": days, "days_left": self.left})
@@ -260,7 +262,7 @@ class Job:
 
     @contextmanager
     def _stopped_by_signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM end the watching, not the process; a second SIGINT is Ctrl-C as ever."""
+        """SIGINT and SIGTERM end the run, not the process; a second SIGINT is Ctrl-C as usual."""
 
         def on_signal(number: int, frame: FrameType | None) -> None:
             self.is_stopped = True

@@ -1,4 +1,4 @@
-"""Runs of pipelines as a person sees them: live while they run, or what their status files tell."""
+"""Runs of pipelines as text: live, or from their status files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLOURS = {"running": "green", "failed": "red", "killed": "red"}
 
 
 def print_status(found: Sequence[RunStatus]) -> None:
-    """Every run: a heading, its queries, its error."""
+    """Print every run: a heading, its queries, its error."""
     for run in found:
         console().print(picture(run, has_bars=False))
 
@@ -66,14 +66,14 @@ def queries_table(queries: Sequence[QueryStatus], *, has_bars: bool) -> Table:
 
 
 def bar_of(query: QueryStatus) -> ProgressBar:
-    """How much of what is there has been read; it pulses as long as nobody knows."""
+    """The share of the present records that has been read; it pulses while the end is unknown."""
     total = None if query.lag is None else float(max(query.rows + query.lag, 1))
     done = float(query.rows) if query.lag else (total or 0.0)
     return ProgressBar(total=total, completed=done, width=BAR_WIDTH, pulse=total is None and query.is_active)
 
 
 def line(run: RunStatus) -> str:
-    """The same in one line, for a log."""
+    """The run in one line, for a log."""
     rows = sum(query.rows for query in run.queries)
     speed = sum(query.rows_per_second for query in run.queries)
     lags = [query.lag for query in run.queries]

@@ -1,4 +1,4 @@
-"""The topics of a pipeline: whether they are there, making them, filling them with what it generates."""
+"""The topics of a pipeline: check that they exist, create them, fill them with generated records."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from tidelog.spark.pipelines.pipeline import Pipeline
 
 DELIVERY_TIMEOUT_S = 120.0
-ARRIVAL_HOURS_MAX = 4  # the latest of a day's records arrive some three hours after it
+ARRIVAL_HOURS_MAX = 4  # the last of a day's records arrive about three hours after it
 
 
 def require_topics(
     pipeline: Pipeline, bootstrap_server: str, *, may_create: bool, partitions: int
 ) -> list[str]:
-    """All topics of the pipeline exist afterwards; those that were made."""
+    """Ensure that all topics of the pipeline exist; the created ones."""
     admin = open_admin(bootstrap_server)
     known = cluster_metadata(admin, bootstrap_server).topics
     missing = [topic for topic in (*pipeline.topics_in, *pipeline.topics_out) if topic not in known]
     if missing and not may_create:
         some = ", ".join(missing)
-        raise Failure(f"there is no topic {some}; create them as you like, or with --create-topics")
+        raise Failure(f"missing topics: {some}; create them, or write --create-topics")
     if missing:
         await_controller(bootstrap_server)
         new = [NewTopic(topic, num_partitions=partitions) for topic in missing]
@@ -41,9 +41,9 @@ def require_topics(
 
 
 class Sending:
-    """A producer that keeps every record's order and wants each acknowledged.
+    """A producer that keeps the order of records and requires acknowledgements.
 
-    Keys go to partitions as the Java client puts them, so that the sink's records and these agree.
+    Keys are partitioned as in the Java client, so that the sink's records and these agree.
     """
 
     def __init__(self, bootstrap_server: str) -> None:
@@ -64,7 +64,7 @@ class Sending:
         self._failed_topic = ""
 
     def send(self, records: Iterable[Record]) -> None:
-        """Queue the records; waits while there is no room."""
+        """Queue the records; waits while the queue is full."""
         for topic, key, value, timestamp_ms in records:
             while True:
                 try:
@@ -78,7 +78,7 @@ class Sending:
             self._producer.poll(0)
 
     def flush(self) -> None:
-        """Everything queued is acknowledged when this returns."""
+        """Return when everything queued is acknowledged."""
         left = self._producer.flush(DELIVERY_TIMEOUT_S + 5)
         self._check()
         if left:
@@ -96,7 +96,7 @@ class Sending:
 
 
 def last_whole_day() -> datetime:
-    """Brokers refuse timestamps from the future: so the latest arrivals must lie behind us."""
+    """The last day that is completely past: brokers refuse timestamps from the future."""
     midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     is_over = datetime.now(UTC) - midnight > timedelta(hours=ARRIVAL_HOURS_MAX)
     return midnight - timedelta(days=1 if is_over else 2)

@@ -21,8 +21,8 @@ from tidelog.cli.jsonlines import Headers, OutgoingRecord, record_of
 from tidelog.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapServer, RecordFormat, TopicName
 
 DELIVERY_TIMEOUT_MS = 60_000
-BY_KEY = -1  # the partition is the partitioner's choice
-TOPIC_WAIT_S = 5.0  # for a topic that the broker makes on first use
+BY_KEY = -1  # the partitioner chooses the partition
+TOPIC_WAIT_S = 5.0  # for a topic that is created at first use
 
 
 class Acks(StrEnum):
@@ -42,17 +42,15 @@ class Compression(StrEnum):
 def produce(
     topic: TopicName,
     file: Annotated[str, typer.Argument(help="Lines to send; - is stdin.")] = "-",
-    key_delimiter: Annotated[
-        str | None, typer.Option(help="Text before it is the key, text after it the value.")
-    ] = None,
-    partition: Annotated[int, typer.Option(help="Send all to this partition; -1: by key.")] = BY_KEY,
+    key_delimiter: Annotated[str | None, typer.Option(help="Separator of key and value in a line.")] = None,
+    partition: Annotated[int, typer.Option(help="Send all records to this partition; -1: by key.")] = BY_KEY,
     header: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A header for every record.")
     ] = None,
-    acks: Annotated[Acks, typer.Option(help="Whom to wait for.")] = Acks.ALL,
+    acks: Annotated[Acks, typer.Option(help="The acknowledgement to wait for.")] = Acks.ALL,
     compression: Annotated[Compression, typer.Option(help="Codec of the batches.")] = Compression.NONE,
     null: Annotated[
-        str | None, typer.Option(metavar="WORD", help="A key or value equal to WORD is sent as null.")
+        str | None, typer.Option(metavar="WORD", help="Send a key or value equal to WORD as null.")
     ] = None,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: Annotated[
@@ -62,12 +60,12 @@ def produce(
     """Send each line of FILE (or stdin) to TOPIC."""
     headers: Headers = [_header(word) for word in header or []]
     if key_delimiter == "":
-        raise BadWord("--key-delimiter: must not be empty; write for example --key-delimiter :")
+        raise BadWord("--key-delimiter: must not be empty; write, for example, --key-delimiter :")
     settings = client_settings(bootstrap_server) | {
         "acks": acks.value,
         "enable.idempotence": acks is Acks.ALL,
         "compression.type": compression.value,
-        "partitioner": "murmur2_random",  # the Java client's choice of partition for a key
+        "partitioner": "murmur2_random",  # the default of the Java client
         "message.timeout.ms": DELIVERY_TIMEOUT_MS,
         "linger.ms": 5,
     }
@@ -82,7 +80,7 @@ def produce(
 
 
 class Delivery:
-    """Sends records and counts what came of them."""
+    """Sends records and counts acknowledgements and failures."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self._producer = producer
@@ -92,8 +90,8 @@ class Delivery:
         self._first_error: KafkaError | None = None
 
     def await_topic(self, bootstrap_server: str, partition: int) -> int:
-        """The number of its partitions. Asking for the topic creates it where the broker allows that; say so
-        at once where it does not."""
+        """The number of partitions. Asking for a topic creates it if the broker allows that; raises a Failure
+        at once if it does not."""
         deadline = time.monotonic() + TOPIC_WAIT_S
         while True:
             try:
@@ -114,7 +112,7 @@ class Delivery:
         return len(found.partitions)
 
     def send_all(self, records: Iterator[OutgoingRecord]) -> None:
-        """Send until the input ends, the person ends it, or a line is wrong; then wait for the answers."""
+        """Send until the input ends, the user stops it, or a line is invalid; then wait for the answers."""
         started = time.monotonic()
         try:
             for record in records:
@@ -159,7 +157,7 @@ class Delivery:
 
 
 class Partitions:
-    """Where records go that say where they were: there if the topic has it, else by key."""
+    """The original partition of copied records if the topic has it, else chosen by key."""
 
     def __init__(self, topic: str, count: int) -> None:
         self._topic = topic
@@ -172,8 +170,8 @@ class Partitions:
         if not self._is_told:
             self._is_told = True
             print(
-                f"tidelog: topic {self._topic!r} has no partition {partition}, its last one is "
-                f"{self._count - 1}; records of higher partitions go by key",
+                f"tidelog: topic {self._topic!r} has no partition {partition}; its last one is "
+                f"{self._count - 1}; records of higher partitions are placed by key",
                 file=sys.stderr,
             )
         return BY_KEY

@@ -1,4 +1,4 @@
-"""Reads and writes Java `.properties` files, so that Kafka's own `server.properties` works as it is.
+"""A reader and writer of Java `.properties` files, so that Kafka's own `server.properties` works unchanged.
 
 Comments (`#`, `!`), continuation lines (a backslash at the end), `=`, `:` or white space between key and
 value, and Java's escapes. The last of several values for a key wins, as in Java.
@@ -32,7 +32,7 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def parse_properties(text: str, name: str) -> dict[str, str]:
-    """The keys and values in `text`; `name` is for the message when a line is wrong."""
+    """The keys and values in `text`; `name` is used in error messages."""
     properties: dict[str, str] = {}
     for line_number, line in _logical_lines(text):
         matched = _KEY.match(line)
@@ -45,7 +45,7 @@ def parse_properties(text: str, name: str) -> dict[str, str]:
 
 
 def write_properties(path: Path, properties: Mapping[str, str], heading: str) -> None:
-    """A file that `read_properties` reads; for its owner alone, since passwords may be in it."""
+    """Write a file for `read_properties`, readable only by its owner because it may have passwords."""
     lines = [f"# {heading}"]
     lines += [f"{_escape(key, _KEY_SPECIAL)}={_escape(value, _SPECIAL)}" for key, value in properties.items()]
     with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -66,7 +66,7 @@ def parse_setting(word: str) -> tuple[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with comments dropped and continuations joined, each with the number of its first line."""
+    """Lines without comments and with continuations joined, each with the number of its first line."""
     parts: list[str] = []
     first_number = 0
     for number, raw in enumerate(re.split(r"\r\n|\r|\n", text), start=1):
@@ -85,7 +85,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_continued(line: str) -> bool:
-    """An odd number of backslashes at the end; an even one is escaped backslashes."""
+    """Whether the line ends in an odd number of backslashes; an even number is escaped backslashes."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

@@ -1,21 +1,22 @@
 """Records of some partitions, read without a consumer group.
 
-librdkafka asks for the coordinator of its group whatever it reads, and the first question of that kind makes
-`__consumer_offsets`. Here leaders are asked for records, and nobody for a group.
+librdkafka looks up the coordinator of its group in any case, and the first such lookup creates
+`__consumer_offsets`. This reader asks only the leaders for records.
 
-**Invariant:** nothing is created, joined or committed.
+**Invariant:** nothing is created, joined or committed. An unreadable partition does not delay the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.failure import Failure
 from tidelog.cli.nodes import describe_cluster
-from tidelog.client.cluster import LATEST, Cluster
-from tidelog.client.errors import ClientError, GaveUp, ReadTimedOut, TopicPartition
+from tidelog.cli.start import Start, starting_offsets
+from tidelog.client.cluster import LATEST, Cluster, FoundOffset
+from tidelog.client.errors import ClientError, DamagedBatch, GaveUp, ReadTimedOut, TopicPartition
 from tidelog.client.reader import RangeReader, RawBatches
 from tidelog.protocol.batch import BatchHeader, read_header
 from tidelog.protocol.errors import CorruptBatch
@@ -30,7 +31,7 @@ class PlacedRecord(NamedTuple):
 
 
 def open_cluster(bootstrap_server: str) -> Cluster:
-    """A client that gives a broker up that has been away for some seconds."""
+    """A client that stops retrying a broker after some seconds."""
     timeout_ms = int(UNREACHABLE_AFTER_S * 1_000)
     return Cluster(
         {
@@ -41,8 +42,8 @@ def open_cluster(bootstrap_server: str) -> Cluster:
     )
 
 
-def explain_client(error: ClientError | CorruptBatch, bootstrap_server: str) -> Failure:
-    """The failure that an error of our own client means, or a batch that cannot be read."""
+def explain_client(error: ClientError, bootstrap_server: str) -> Failure:
+    """The failure for an error of Tidelog's own client."""
     if isinstance(error, GaveUp | ReadTimedOut):
         try:
             describe_cluster(bootstrap_server)
@@ -52,26 +53,67 @@ def explain_client(error: ClientError | CorruptBatch, bootstrap_server: str) -> 
 
 
 class Reading:
-    """Partitions of one topic, each from some offset on."""
+    """Partitions of one topic, each from `start` on.
 
-    def __init__(self, cluster: Cluster, topic: str, starts: dict[int, int], *, committed_only: bool) -> None:
+    A partition without a leader is read as soon as it has one.
+    """
+
+    def __init__(
+        self, cluster: Cluster, topic: str, partitions: Iterable[int], start: Start, *, committed_only: bool
+    ) -> None:
         self._cluster = cluster
+        self._topic = topic
         self._topic_id = cluster.describe([topic])[topic].id
+        self._start = start
         self._committed_only = committed_only
-        self._positions = {TopicPartition(topic, number): offset for number, offset in starts.items()}
-        self._aborted: dict[TopicPartition, set[int]] = {place: set() for place in self._positions}
+        self._places = [TopicPartition(topic, number) for number in partitions]
+        self._positions: dict[TopicPartition, int] = {}
+        self._aborted: dict[TopicPartition, set[int]] = {place: set() for place in self._places}
+        self.unread: list[TopicPartition] = []  # at the last pass
+        self.problem: ClientError | None = None  # the problem of one of them
 
-    def records(self) -> Iterator[PlacedRecord]:
-        """All that is there and was not read, one partition after the other."""
-        ends = self._cluster.list_offsets(
-            dict.fromkeys(self._positions, LATEST), committed_only=self._committed_only
-        )
-        for place, start in list(self._positions.items()):
-            end = ends[place].offset
-            if start < end:
-                for record in self._range(place, start, end):
-                    yield PlacedRecord(place, record)
-                self._positions[place] = end
+    def records(self, places: Collection[TopicPartition] | None = None) -> Iterator[PlacedRecord]:
+        """All unread records of these partitions, or of all: one partition after the other, without those
+        that cannot be read now."""
+        self.problem = None
+        places = self._places if places is None else places
+        self._begin([place.partition for place in places if place not in self._positions])
+        ends = self._ask({place: LATEST for place in places if place in self._positions})
+        self.unread = [place for place in places if place not in ends]
+        for place, end in ends.items():
+            try:
+                yield from self._read(place, end.offset)
+            except (GaveUp, ReadTimedOut) as problem:
+                self.problem = problem
+                self.unread.append(place)
+
+    @property
+    def is_at_a_loss(self) -> bool:
+        """Whether no partition could be read in the last pass."""
+        return len(self.unread) == len(self._places)
+
+    def _begin(self, numbers: list[int]) -> None:
+        if numbers:
+            for number, offset in starting_offsets(self._ask, self._topic, numbers, self._start).items():
+                self._positions[TopicPartition(self._topic, number)] = offset
+
+    def _ask(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, FoundOffset]:
+        found, problem = self._cluster.offsets_now(wanted, committed_only=self._committed_only)
+        self.problem = self.problem or problem
+        return found
+
+    def _read(self, place: TopicPartition, end: int) -> Iterator[PlacedRecord]:
+        start = self._positions[place]
+        if start >= end:
+            return
+        position = start
+        try:
+            for record in self._range(place, start, end):
+                position = record.offset + 1
+                yield PlacedRecord(place, record)
+            position = end
+        finally:
+            self._positions[place] = position
 
     def _range(self, place: TopicPartition, start: int, end: int) -> Iterator[Record]:
         pieces = RangeReader(
@@ -88,11 +130,14 @@ class Reading:
             for header, batch in _batches(piece):
                 while waiting and waiting[0][1] <= header.last_offset:
                     self._aborted[place].add(waiting.pop(0)[0])
-                if self._is_shown(place, header, batch):
-                    yield from (record for record in read_records(batch) if start <= record.offset < end)
+                try:
+                    records = read_records(batch) if self._is_shown(place, header, batch) else ()
+                except CorruptBatch as problem:
+                    raise _damaged(place, header, problem) from None
+                yield from (record for record in records if start <= record.offset < end)
 
     def _is_shown(self, place: TopicPartition, header: BatchHeader, batch: memoryview) -> bool:
-        """Not the ends of transactions, and not what belongs to one that was aborted."""
+        """Whether a batch is printed: no control batches, no aborted transactions."""
         aborted = self._aborted[place]
         if header.is_control:
             marker = read_marker(batch)
@@ -100,6 +145,14 @@ class Reading:
                 aborted.discard(header.producer_id)
             return False
         return not (self._committed_only and header.is_transactional and header.producer_id in aborted)
+
+
+def _damaged(place: TopicPartition, header: BatchHeader, problem: CorruptBatch) -> DamagedBatch:
+    next_offset = header.last_offset + 1
+    return DamagedBatch(
+        f"{place}: the batch at offset {header.base_offset} is damaged ({problem}); "
+        f"to read on behind it: --partition {place.partition} --from {next_offset}"
+    )
 
 
 def _batches(piece: RawBatches) -> Iterator[tuple[BatchHeader, memoryview]]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import io
 import socket
-from enum import IntEnum
 from struct import Struct
 from types import ModuleType, TracebackType
 from typing import Any, Self
@@ -22,6 +21,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
+from tidelog.base.limits import COMMAND_ANSWER_SIZE_MAX
 from tidelog.cli.addresses import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -30,7 +30,10 @@ from tidelog.cli.addresses import (
     unreachable,
 )
 from tidelog.cli.failure import BadWord, Failure
-from tidelog.protocol.errors import ErrorCode
+from tidelog.client.spare import SpareBuffers
+from tidelog.protocol.apis import API_VERSIONS, OFFSET_FETCH, Api
+from tidelog.protocol.errors import ErrorCode, MalformedRequest
+from tidelog.protocol.framing import ANSWER_SIZE_MIN, FrameCutter, read_frame
 from tidelog.protocol.messages import make
 from tidelog.protocol.wire import write_request_head
 
@@ -38,39 +41,13 @@ _SIZE = Struct(">i")
 _ERROR = Struct(">h")
 _CORRELATION_SIZE = 4
 _API_VERSIONS_TRIED = (4, 3)  # 3 is from 2019; older brokers are not asked
-_ANSWER_SIZE_MAX = 256 * 1024 * 1024
 _WRONG_WORDS = (
     ErrorCode.invalid_config,
     ErrorCode.invalid_request,
     ErrorCode.invalid_partitions,
     ErrorCode.invalid_topic_exception,
 )
-
-
-class Api(IntEnum):
-    """The calls that are made here, by their keys in the protocol."""
-
-    METADATA = 3
-    OFFSET_FETCH = 9
-    FIND_COORDINATOR = 10
-    DESCRIBE_GROUPS = 15
-    LIST_GROUPS = 16
-    API_VERSIONS = 18
-    DESCRIBE_CONFIGS = 32
-    DESCRIBE_LOG_DIRS = 35
-    ELECT_LEADERS = 43
-    INCREMENTAL_ALTER_CONFIGS = 44
-    ALTER_PARTITION_REASSIGNMENTS = 45
-    LIST_PARTITION_REASSIGNMENTS = 46
-    OFFSET_DELETE = 47
-    DESCRIBE_CLUSTER = 60
-    UNREGISTER_BROKER = 64
-    CONSUMER_GROUP_DESCRIBE = 69
-    LIST_CONFIG_RESOURCES = 74
-    DESCRIBE_TOPIC_PARTITIONS = 75
-
-
-_NEWEST_ASKED = {Api.OFFSET_FETCH: 9}  # 10 names topics by their ids alone
+_NEWEST_ASKED = {OFFSET_FETCH.key: 9}  # 10 names topics by their ids alone
 
 
 class RemoteBroker:
@@ -79,6 +56,7 @@ class RemoteBroker:
     def __init__(self, address: str) -> None:
         self.address = address
         self._correlation_id = 0
+        self._frames = FrameCutter(ANSWER_SIZE_MIN, COMMAND_ANSWER_SIZE_MAX, SpareBuffers())
         try:
             self._socket = socket.create_connection(split_address(address), CONNECT_TIMEOUT_S)
         except OSError as error:
@@ -90,11 +68,11 @@ class RemoteBroker:
         }
 
     def serves(self, api: Api) -> bool:
-        return api in self._ranges
+        return api.key in self._ranges
 
     def types(self, api: Api) -> ModuleType:
         """The module whose classes a request of that API is made of."""
-        return load_payload_module(api, self._version(api), EntityType.request)
+        return load_payload_module(api.key, self._version(api), EntityType.request)
 
     def ask(self, api: Api, **values: Any) -> Any:
         """The answer to a request with those of the values that its version has."""
@@ -113,57 +91,55 @@ class RemoteBroker:
         self.close()
 
     def _version(self, api: Api) -> int:
-        oldest, newest = self._ranges.get(api, (0, -1))
-        newest = min(newest, _NEWEST_ASKED.get(api, newest))
+        oldest, newest = self._ranges.get(api.key, (0, -1))
+        newest = min(newest, _NEWEST_ASKED.get(api.key, newest))
         for version in range(newest, oldest - 1, -1):
             try:
-                load_request_schema(api, version)
+                load_request_schema(api.key, version)
                 return version
             except KioIndexError:
                 continue
-        name = "".join(word.capitalize() for word in api.name.split("_"))
-        raise Failure(f"the broker at {self.address} has no {name} that this command knows")
+        raise Failure(f"the broker at {self.address} has no {api.name} that this command knows")
 
     def _ask_versions(self) -> Any:
         values = {"client_software_name": "tidelog", "client_software_version": "1"}
         for version in _API_VERSIONS_TRIED:
-            body = self._exchange(Api.API_VERSIONS, version, values)
+            body = self._exchange(API_VERSIONS, version, values)
             if _ERROR.unpack_from(body)[0] != ErrorCode.unsupported_version:
-                return self._decode(Api.API_VERSIONS, version, body)
+                return self._decode(API_VERSIONS, version, body)
         raise Failure(f"the broker at {self.address} is older than Kafka 2.4")
 
     def _exchange(self, api: Api, version: int, values: dict[str, Any]) -> bytes:
         """The body of the answer, without its header."""
         self._correlation_id += 1
-        request = make(load_request_schema(api, version), **values)
+        request = make(load_request_schema(api.key, version), **values)
         head = bytearray()
-        write_request_head(head, api, version, self._correlation_id, "tidelog-cli", request.__flexible__)
+        write_request_head(head, api.key, version, self._correlation_id, "tidelog-cli", request.__flexible__)
         body = io.BytesIO()
         entity_writer(type(request))(body, request)
         frame = head + body.getvalue()
         _SIZE.pack_into(frame, 0, len(frame) - _SIZE.size)
         try:
             self._socket.sendall(frame)
-            return self._receive(_SIZE.unpack(self._receive(_SIZE.size))[0])[_CORRELATION_SIZE:]
+            answer = bytes(read_frame(self._frames, self._read_into)[_CORRELATION_SIZE:])
+        except MalformedRequest:
+            raise Failure(f"what listens at {self.address} does not speak Kafka's protocol") from None
         except TimeoutError:
             raise unanswered(self.address) from None
         except OSError as error:
             raise unreachable(self.address, (error.strerror or "no answer").lower()) from None
+        self._frames.end_frame()
+        return answer
 
-    def _receive(self, size: int) -> bytes:
-        if not 0 <= size <= _ANSWER_SIZE_MAX:
-            raise Failure(f"what listens at {self.address} does not speak Kafka's protocol")
-        received = bytearray()
-        while len(received) < size:
-            piece = self._socket.recv(min(size - len(received), 1 << 20))
-            if not piece:
-                raise ConnectionResetError(0, "the connection was closed")
-            received += piece
-        return bytes(received)
+    def _read_into(self, view: memoryview) -> int:
+        count = self._socket.recv_into(view)
+        if not count:
+            raise ConnectionResetError(0, "the connection was closed")
+        return count
 
     def _decode(self, api: Api, version: int, body: bytes) -> Any:
-        message = load_response_schema(api, version)
-        tags_size = 1 if message.__flexible__ and api is not Api.API_VERSIONS else 0
+        message = load_response_schema(api.key, version)
+        tags_size = 1 if message.__flexible__ and api is not API_VERSIONS else 0
         try:
             return entity_reader(message)(body, tags_size)[0]
         except (SerialError, ValueError, TypeError, IndexError) as error:

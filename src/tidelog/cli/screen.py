@@ -1,4 +1,4 @@
-"""What the commands print: tables for people, JSON for programs."""
+"""Output of the commands: tables for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-PIPE_WIDTH = 240  # a file or a pipe has no width; cutting columns there would lose data
+PIPE_WIDTH = 240  # a file or a pipe has no width; truncated columns would lose data
 
 
 def console() -> Console:
-    """A console on stdout that never cuts a table short when nobody looks."""
+    """A console on stdout that does not truncate tables when stdout is not a terminal."""
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """Numbers to the right, words to the left."""
+    """Print a table: numbers right-aligned, text left-aligned."""
     rows = [list(row) for row in rows]
     table = Table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(columns)
@@ -34,7 +34,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
 
 
 def size_text(size: int) -> str:
-    """A number of bytes as people say it; nothing for one that is not known."""
+    """A byte count in readable units; empty if unknown."""
     if size < 0:
         return ""
     amount = float(size)
@@ -46,7 +46,7 @@ def size_text(size: int) -> str:
 
 
 def fits_screen(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> bool:
-    """Whether a table of these would be shown without folding a cell."""
+    """Whether a table of these rows fits without folding a cell."""
     widths = [
         max(len(column), *(len(str(row[index])) for row in rows)) for index, column in enumerate(columns)
     ]
@@ -54,7 +54,7 @@ def fits_screen(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> boo
 
 
 def json_line(value: Any) -> str:
-    """One line of JSON, readable where UTF-8 is."""
+    """One line of JSON, with non-ASCII characters if the terminal can show UTF-8."""
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -17,7 +17,7 @@ from tidelog.cli.properties import parse_setting, read_properties
 
 SUMMARY = "Start one broker in the foreground; SIGTERM or Ctrl-C stops it cleanly."
 
-PORT_MAX = 65_535
+PORT_MAX = 65_535  # of two bytes
 _EPILOGUE = """\
 Settings have Kafka's names: node.id, listeners, advertised.listeners, log.dirs, num.partitions, …
 Port 0 picks a free one. Once it serves, it prints: tidelog ready: broker <id> at <host>:<port>
@@ -32,12 +32,12 @@ class _Parser(argparse.ArgumentParser):
 
 
 def serve(words: Sequence[str]) -> int:
-    """Run a broker until it is told to stop; the exit code of the process."""
+    """Run a broker until a signal stops it; the exit code of the process."""
     try:
         properties = collect_properties(words)
     except Failure as failure:
         return report(failure)
-    # kio imports hypothesis where it is installed, for tests of its own: a fifth of a second at every start.
+    # kio imports hypothesis, if installed, for its own tests: a fifth of a second at every start.
     sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
     from tidelog.server.foreground import run
 
@@ -45,20 +45,20 @@ def serve(words: Sequence[str]) -> int:
 
 
 def collect_properties(words: Sequence[str]) -> dict[str, str]:
-    """The file's settings, then those of the command line, which win."""
+    """The settings of the file, overridden by those of the command line."""
     parsed = _parser().parse_args(words)
     properties = read_properties(parsed.config) if parsed.config else {}
     own = dict(parse_setting(word) for word in parsed.settings)
     if parsed.port is not None:
         if "listeners" in own:
-            raise BadWord(f"--port {parsed.port}: -o listeners has a port too; leave one of them out")
+            raise BadWord(f"--port {parsed.port}: -o listeners has a port as well; leave one of the two out")
         own["listeners"] = f"PLAINTEXT://127.0.0.1:{parsed.port}"
     return properties | own
 
 
 def _port(word: str) -> int:
     if not word.isascii() or not word.isdigit() or int(word) > PORT_MAX:
-        raise argparse.ArgumentTypeError(f"{word} is no port; write a number from 0 to {PORT_MAX}")
+        raise argparse.ArgumentTypeError(f"{word} is not a port; write a number from 0 to {PORT_MAX}")
     return int(word)
 
 
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--config", metavar="FILE", help="a Java .properties file, as Kafka's server.properties"
+        "--config", metavar="FILE", help="a Java .properties file, such as Kafka's server.properties"
     )
     parser.add_argument(
         "--port",
@@ -85,6 +85,6 @@ def _parser() -> argparse.ArgumentParser:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="a setting; wins over the file",
+        help="a setting; overrides the file",
     )
     return parser

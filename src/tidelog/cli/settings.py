@@ -16,7 +16,8 @@ from typing import Any
 
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.nodes import address_of
-from tidelog.cli.remote import Api, RemoteBroker, check, open_any
+from tidelog.cli.remote import RemoteBroker, check, open_any
+from tidelog.protocol import apis
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
@@ -24,7 +25,7 @@ DEFAULT_BROKER = "default"
 KINDS = {"topic": 2, "broker": 4, "client-metrics": 16, "group": 32}
 _CHANGE = re.compile(r"([^=+\s][^=\s]*?)([+-]?)=(.*)", re.DOTALL)
 _TYPES = ("unknown", "boolean", "string", "int", "short", "long", "double", "list", "class", "password")
-# By Kafka's number: the name in JSON, and what a person reads.
+# By Kafka's number: the name in JSON, and the text for people.
 _SOURCES = {
     1: ("dynamic_topic_config", "topic"),
     2: ("dynamic_broker_config", "broker"),
@@ -36,12 +37,12 @@ _SOURCES = {
     8: ("dynamic_group_config", "group"),
 }
 _DEFAULT_SOURCE = 5
-_NO_EFFECT = "Has no effect"  # how a Tidelog broker documents a setting that it accepts and does not need
+_NO_EFFECT = "Has no effect"  # the documentation of a setting that a Tidelog broker accepts without effect
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What settings belong to."""
+    """A resource that has settings."""
 
     kind: str
     name: str
@@ -73,7 +74,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting as the broker tells it; `default` is None where the broker does not say."""
+    """A setting as the broker reports it; `default` is None if the broker does not report it."""
 
     key: str
     value: str | None
@@ -117,7 +118,7 @@ def parse_resource(word: str) -> Resource:
 
 
 def parse_change(word: str, option: str = "") -> Change:
-    """`key=value`; of a list, `key+=value` and `key-=value` add and take away."""
+    """`key=value`; for a list, `key+=value` adds and `key-=value` removes."""
     matched = _CHANGE.fullmatch(word)
     if matched is None:
         raise BadWord(f"{option}{word}: not a setting; write {option}key=value")
@@ -126,7 +127,7 @@ def parse_change(word: str, option: str = "") -> Change:
 
 
 def parse_changes(words: Iterable[str], unset: Iterable[str], option: str = "") -> list[Change]:
-    """All changes that a command line names; each key once."""
+    """All changes on a command line; each key once."""
     changes = [parse_change(word, option) for word in words]
     changes += [Change(key, Operation.DELETE) for key in unset]
     seen: set[str] = set()
@@ -142,7 +143,7 @@ def parse_changes(words: Iterable[str], unset: Iterable[str], option: str = "") 
 def read_settings(bootstrap_server: str, resource: Resource, keys: list[str] | None = None) -> list[Setting]:
     """The settings of a resource, all of them or those named, in the order of their keys."""
     with _open_for(bootstrap_server, resource) as broker:
-        types = broker.types(Api.DESCRIBE_CONFIGS)
+        types = broker.types(apis.DESCRIBE_CONFIGS)
         wanted = make(
             types.DescribeConfigsResource,
             resource_type=resource.type,
@@ -150,7 +151,7 @@ def read_settings(bootstrap_server: str, resource: Resource, keys: list[str] | N
             configuration_keys=None if keys is None else tuple(keys),
         )
         answer = broker.ask(
-            Api.DESCRIBE_CONFIGS,
+            apis.DESCRIBE_CONFIGS,
             resources=(wanted,),
             include_synonyms=True,
             include_documentation=True,
@@ -161,9 +162,9 @@ def read_settings(bootstrap_server: str, resource: Resource, keys: list[str] | N
 
 
 def change_settings(bootstrap_server: str, resource: Resource, changes: list[Change], dry_run: bool) -> None:
-    """Make all of the changes, or none; with `dry_run` only have them checked."""
+    """Make all of the changes, or none; with `dry_run` the broker only checks them."""
     with _open_for(bootstrap_server, resource) as broker:
-        types = broker.types(Api.INCREMENTAL_ALTER_CONFIGS)
+        types = broker.types(apis.INCREMENTAL_ALTER_CONFIGS)
         configs = tuple(
             make(
                 types.AlterableConfig,
@@ -179,7 +180,7 @@ def change_settings(bootstrap_server: str, resource: Resource, changes: list[Cha
             resource_name=resource.wire_name,
             configs=configs,
         )
-        answer = broker.ask(Api.INCREMENTAL_ALTER_CONFIGS, resources=(altered,), validate_only=dry_run)
+        answer = broker.ask(apis.INCREMENTAL_ALTER_CONFIGS, resources=(altered,), validate_only=dry_run)
     (result,) = answer.responses
     _check(resource, result.error_code, result.error_message)
 
@@ -188,7 +189,7 @@ def list_resources(bootstrap_server: str) -> list[Resource]:
     """Every resource of the cluster that can have settings."""
     kinds = {number: kind for kind, number in KINDS.items()}
     with open_any(bootstrap_server) as broker:
-        answer = broker.ask(Api.LIST_CONFIG_RESOURCES, resource_types=tuple(sorted(kinds)))
+        answer = broker.ask(apis.LIST_CONFIG_RESOURCES, resource_types=tuple(sorted(kinds)))
     check("the list of resources", answer.error_code, None)
     found = [
         Resource(kinds[listed.resource_type], listed.resource_name or DEFAULT_BROKER)

@@ -1,4 +1,4 @@
-"""A place in a topic as people write it: earliest, latest, OFFSET, -N (the last N) or @TIMESTAMP.
+"""A position in a topic as users write it: earliest, latest, OFFSET, -N (the last N) or @TIMESTAMP.
 
 `tidelog consume --from` begins there, `tidelog topic trim --before` ends there.
 """
@@ -6,25 +6,29 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
 from tidelog.cli.failure import BadWord, Failure
-from tidelog.client.cluster import EARLIEST, LATEST, Cluster
+from tidelog.client.cluster import EARLIEST, LATEST, FoundOffset
 from tidelog.client.errors import TopicPartition
+
+# Looks up offsets; the function decides which partitions are asked.
+Ask = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, FoundOffset]]
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """`number` is the offset, the count from the end, or the timestamp in ms; 0 for the two ends."""
+    """`number` is the offset, the count from the end, or the timestamp in ms; 0 for earliest and latest."""
 
     kind: Literal["earliest", "latest", "offset", "last", "timestamp"]
     number: int = 0
 
 
 def parse_start(word: str, option: str = "--from") -> Start:
-    """The meaning of the word after --from, or another option that takes the same words."""
+    """The parsed word of --from, or of another option with the same syntax."""
     if word == "earliest":
         return Start("earliest")
     if word == "latest":
@@ -39,17 +43,17 @@ def parse_start(word: str, option: str = "--from") -> Start:
 
 
 def starting_offsets(
-    cluster: Cluster, topic: str, partitions: list[int], start: Start, option: str = "--from"
+    ask: Ask, topic: str, partitions: Iterable[int], start: Start, option: str = "--from"
 ) -> dict[int, int]:
     """The offset to begin at, by partition."""
-    ends = limits_of(cluster, topic, partitions)
+    ends = limits_of(ask, topic, partitions)
     if start.kind == "timestamp":
-        return _offsets_at(cluster, topic, ends, start.number)
+        return _offsets_at(ask, topic, ends, start.number)
     offsets = {}
     for number, (low, high) in ends.items():
         if start.kind == "offset" and not low <= start.number <= high:
             raise Failure(
-                f"{option} {start.number}: partition {number} of {topic!r} holds offsets {low} to {high}"
+                f"{option} {start.number}: partition {number} of {topic!r} has offsets {low} to {high}"
             )
         offsets[number] = {
             "earliest": low,
@@ -60,18 +64,16 @@ def starting_offsets(
     return offsets
 
 
-def limits_of(cluster: Cluster, topic: str, partitions: list[int]) -> dict[int, tuple[int, int]]:
+def limits_of(ask: Ask, topic: str, partitions: Iterable[int]) -> dict[int, tuple[int, int]]:
     """The first offset and the end of each partition."""
-    places = [TopicPartition(topic, number) for number in partitions]
-    first, end = (cluster.list_offsets(dict.fromkeys(places, which)) for which in (EARLIEST, LATEST))
-    return {place.partition: (first[place].offset, end[place].offset) for place in places}
+    first = ask({TopicPartition(topic, number): EARLIEST for number in partitions})
+    end = ask(dict.fromkeys(first, LATEST))
+    return {place.partition: (first[place].offset, end[place].offset) for place in end}
 
 
-def _offsets_at(
-    cluster: Cluster, topic: str, ends: dict[int, tuple[int, int]], timestamp_ms: int
-) -> dict[int, int]:
-    """The first record not older than the timestamp; the end where all are older."""
-    found = cluster.list_offsets({TopicPartition(topic, number): timestamp_ms for number in ends})
+def _offsets_at(ask: Ask, topic: str, ends: dict[int, tuple[int, int]], timestamp_ms: int) -> dict[int, int]:
+    """The first record not older than the timestamp; the end if all are older."""
+    found = ask({TopicPartition(topic, number): timestamp_ms for number in ends})
     return {
         place.partition: at.offset if at.offset >= 0 else ends[place.partition][1]
         for place, at in found.items()
@@ -84,7 +86,9 @@ def _timestamp_ms(word: str, option: str) -> int:
     try:
         moment = datetime.fromisoformat(word[1:])
     except ValueError:
-        raise BadWord(f"{option} {word}: write @milliseconds or @2026-01-31T12:00:00 (UTC)") from None
+        raise BadWord(
+            f"{option} {word}: not a time; write @milliseconds or @2026-01-31T12:00:00 (UTC)"
+        ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)

@@ -9,6 +9,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.alter import alter
+from tidelog.cli.compaction import warn_of_compaction
 from tidelog.cli.connection import cluster_metadata, open_admin, topic_metadata
 from tidelog.cli.failure import BadWord, raise_failures
 from tidelog.cli.nodes import await_controller
@@ -32,19 +33,24 @@ from tidelog.cli.trim import trim
 from tidelog.client.errors import ClientError
 from tidelog.replication.partition import INTERNAL_TOPICS
 
+_UNKNOWN = (None, None)  # of a partition without a leader
 app = typer.Typer(help="Create, list, describe, alter, trim and delete topics.")
 
 
 @app.command(
     epilog=examples(
         "tidelog topic create orders --partitions 6",
-        "tidelog topic create audit --set cleanup.policy=compact --set min.insync.replicas=2",
+        "tidelog topic create audit --set retention.ms=-1 --set min.insync.replicas=2",
     )
 )
 def create(
-    name: Annotated[str, typer.Argument(metavar="TOPIC", help="Its name.", show_default=False)],
-    partitions: Annotated[int, typer.Option(help="How many; -1: the broker's num.partitions.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="Copies of each; -1: the broker's default.")] = -1,
+    name: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)],
+    partitions: Annotated[
+        int, typer.Option(help="Number of partitions; -1: the broker's num.partitions.")
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(help="Replicas of each partition; -1: the broker's default.")
+    ] = -1,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", "--config", metavar="KEY=VALUE", help="A setting (may be repeated)."),
@@ -53,11 +59,12 @@ def create(
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
     """Create a topic."""
+    config = dict(_setting(word) for word in settings or [])
     new = NewTopic(
         name,
         num_partitions=_count("--partitions", partitions, PARTITIONS_MAX),
         replication_factor=_count("--replication-factor", replication_factor, REPLICAS_MAX),
-        config=dict(_setting(word) for word in settings or []),
+        config=config,
     )
     admin = open_admin(bootstrap_server)
     await_controller(bootstrap_server)
@@ -66,13 +73,12 @@ def create(
         print_json({"created": [name]})
     else:
         print(f"created topic {name}")
+    warn_of_compaction(bootstrap_server, name, config.items())
 
 
 @app.command("list", epilog=examples("tidelog topic list --no-internal --format json"))
 def list_topics(
-    no_internal: Annotated[
-        bool, typer.Option("--no-internal", help="Leave out topics that brokers keep for themselves.")
-    ] = False,
+    no_internal: Annotated[bool, typer.Option("--no-internal", help="Leave out internal topics.")] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
@@ -99,9 +105,10 @@ def describe(
 ) -> None:
     """Show a topic's partitions: leader, replicas, in-sync replicas, first and end offset."""
     found = topic_metadata(open_admin(bootstrap_server), bootstrap_server, name).partitions
+    led = [number for number, partition in sorted(found.items()) if partition.leader >= 0]
     with open_cluster(bootstrap_server) as cluster:
         try:
-            limits = limits_of(cluster, name, sorted(found))
+            limits: dict[int, tuple[int | None, int | None]] = {**limits_of(cluster.list_offsets, name, led)}
         except ClientError as error:
             raise explain_client(error, bootstrap_server) from None
     partitions = [
@@ -110,8 +117,8 @@ def describe(
             "leader": partition.leader,
             "replicas": list(partition.replicas),
             "in_sync_replicas": list(partition.isrs),
-            "log_start_offset": limits[number][0],
-            "high_watermark": limits[number][1],
+            "log_start_offset": limits.get(number, _UNKNOWN)[0],
+            "high_watermark": limits.get(number, _UNKNOWN)[1],
         }
         for number, partition in sorted(found.items())
     ]
@@ -157,16 +164,20 @@ def delete(
 
 def _print_partitions(partitions: list[dict[str, Any]]) -> None:
     columns = ("partition", "leader", "replicas", "in-sync replicas", "log start offset", "high watermark")
-    rows = [
-        [", ".join(map(str, value)) if isinstance(value, list) else value for value in partition.values()]
-        for partition in partitions
-    ]
-    print_table(columns, rows)
+    print_table(columns, [list(map(_cell, partition.values())) for partition in partitions])
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return "-"
+    return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
 def _count(option: str, value: int, maximum: int) -> int:
     if value == 0 or not -1 <= value <= maximum:
-        raise BadWord(f"{option} {value}: must be from 1 to {maximum} (or -1 for the broker's default)")
+        raise BadWord(
+            f"{option} {value}: out of range; write 1 to {maximum} (or -1 for the broker's default)"
+        )
     return value
 
 

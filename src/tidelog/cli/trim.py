@@ -31,7 +31,7 @@ _ONE_PARTITION = re.compile(r"(\d{1,9}):(.+)")
 
 
 class Cut(NamedTuple):
-    """Records below `offset` go; `start` is where the partition begins now."""
+    """Delete the records below `offset`; `start` is the present start of the partition."""
 
     partition: int
     start: int
@@ -49,7 +49,9 @@ def trim(
             show_default=False,
         ),
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would go, delete nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted, delete nothing.")
+    ] = False,
     bootstrap_server: BootstrapServer = DEFAULT_BOOTSTRAP_SERVER,
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
@@ -75,12 +77,12 @@ def trim(
     else:
         print_table([column.replace("_", " ") for column in columns], rows)
         if dry_run:
-            print("(not done: --dry-run)")
+            print("(dry run: nothing deleted)")
     raise_failures(failures)
 
 
 def _parse(word: str) -> tuple[int | None, Start]:
-    """The partition, or None for all, and where to cut."""
+    """The partition, or None for all, and the position."""
     matched = _ONE_PARTITION.fullmatch(word)
     if matched is None:
         return None, parse_start(word, _OPTION)
@@ -97,15 +99,15 @@ def _cuts(
         chosen = existing if partition is None else [partition]
         if offsets.keys() & chosen:
             raise BadWord(f"{_OPTION}: partition {min(offsets.keys() & chosen)} is named twice")
-        offsets |= starting_offsets(cluster, topic, chosen, start, _OPTION)
-    starts = starting_offsets(cluster, topic, sorted(offsets), Start("earliest"))
+        offsets |= starting_offsets(cluster.list_offsets, topic, chosen, start, _OPTION)
+    starts = starting_offsets(cluster.list_offsets, topic, sorted(offsets), Start("earliest"))
     return [Cut(number, starts[number], offsets[number]) for number in sorted(offsets)]
 
 
 def _delete(
     admin: AdminClient, bootstrap_server: str, topic: str, cuts: list[Cut]
 ) -> tuple[list[Cut], list[Failure]]:
-    """The cuts as they were made (the broker says where each partition begins now), and what failed."""
+    """The cuts with the partitions' actual new starts, and the failures."""
     asked = [TopicPartition(topic, cut.partition, cut.offset) for cut in cuts]
     futures = admin.delete_records(asked, request_timeout=ANSWER_TIMEOUT_S)
     done, failed = await_all(

@@ -17,13 +17,15 @@ LOOK_SECONDS = 0.2
 
 
 def zookeeper(
-    directory: Annotated[Path, typer.Option("--dir", help="The folder for its data and log.")],
-    port: Annotated[int, typer.Option(help="Where it serves brokers.", min=0, max=65_535)] = 2_181,
-    host: Annotated[str, typer.Option(help="The address it serves on.")] = "127.0.0.1",
-    number: Annotated[int, typer.Option("--id", help="Its number in an ensemble.", min=1, max=255)] = 1,
+    directory: Annotated[Path, typer.Option("--dir", help="Folder of the data and the log.")],
+    port: Annotated[int, typer.Option(help="Port for brokers.", min=0, max=65_535)] = 2_181,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    number: Annotated[
+        int, typer.Option("--id", help="Number of this server in an ensemble.", min=1, max=255)
+    ] = 1,
     server: Annotated[
         list[str] | None,
-        typer.Option(help="A member of the ensemble, itself too: ID=HOST:QUORUM-PORT:ELECTION-PORT."),
+        typer.Option(help="A member of the ensemble, including this one: ID=HOST:QUORUM-PORT:ELECTION-PORT."),
     ] = None,
 ) -> None:
     """Start a ZooKeeper server (3.9, from PySpark's jars) in the foreground; SIGTERM or Ctrl-C stops it."""
@@ -35,7 +37,8 @@ def zookeeper(
         process.spawn()
         is_ready = False
         while not stopped.wait(LOOK_SECONDS):
-            if not is_ready and process.is_serving():  # a member of an ensemble when most of them are there
+            # A member of an ensemble serves only when most members run
+            if not is_ready and process.is_serving():
                 is_ready = True
                 print(f"tidelog zookeeper ready: {process.connect}", flush=True)
             if not process.is_running:
@@ -54,8 +57,8 @@ def _members(servers: list[str], number: int) -> dict[int, str]:
     for word in servers:
         left, _, address = word.partition("=")
         if not left.isdigit() or len(address.split(":")) != 3:
-            raise BadWord(f"--server {word}: a member is ID=HOST:QUORUM-PORT:ELECTION-PORT")
+            raise BadWord(f"--server {word}: not a member; write ID=HOST:QUORUM-PORT:ELECTION-PORT")
         members[int(left)] = address
     if members and number not in members:
-        raise BadWord(f"--id {number}: no --server has that number; each member names all, itself too")
+        raise BadWord(f"--id {number}: no --server has that number; list all members, including this one")
     return members

@@ -5,7 +5,7 @@
 
 Several make an ensemble: give each its number and the same `members`, number to (quorum port, election port).
 
-**Invariant:** no process outlives the `with` block. Data, settings and log stand in the directory.
+**Invariant:** no process outlives the `with` block. Data, settings and log are in the directory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STOP_TIMEOUT_S = 30.0
 POLL_S = 0.05
 ASK_TIMEOUT_S = 2.0
 WRITE_THREADS_S = 1.0
-_CAUSE = re.compile(r"[\w.$]+(Exception|Error): ")  # at the beginning of a line, over where it was thrown
+_CAUSE = re.compile(r"[\w.$]+(Exception|Error): ")  # at the start of a line, above its stack trace
 _LOG_SETTINGS = """\
 appender.file.type = File
 appender.file.name = file
@@ -47,11 +47,11 @@ rootLogger.appenderRef.file.ref = file
 
 
 class ZooKeeperMissing(Exception):
-    """There is no ZooKeeper to start here; the message says what to install."""
+    """ZooKeeper is not installed; the message says what to install."""
 
 
 class ZooKeeperDidNotStart(Exception):
-    """The process ended or stayed silent; the message carries the end of its log."""
+    """The process ended or did not answer; the message has the end of its log."""
 
 
 def find_jars() -> Path:
@@ -67,7 +67,7 @@ def find_jars() -> Path:
 
 
 def find_command(folder: Path) -> list[str]:
-    """The command line of a server whose settings are in that folder. Raises ZooKeeperMissing."""
+    """The command line of a server with its settings in that folder. Raises ZooKeeperMissing."""
     jars = find_jars()
     try:
         java = find_java() / "bin" / "java"
@@ -85,7 +85,7 @@ def free_port() -> int:
 
 
 class ZooKeeperProcess:
-    """On a free port of the loopback unless told otherwise; it keeps it over restarts."""
+    """One server, by default on a free loopback port, which it keeps over restarts."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class ZooKeeperProcess:
 
     @property
     def connect(self) -> str:
-        """What `zookeeper.connect` wants."""
+        """The value for `zookeeper.connect`."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -126,7 +126,7 @@ class ZooKeeperProcess:
         self.wait_ready()
 
     def spawn(self) -> None:
-        """Start the process; a member of an ensemble serves when most of the others are there too."""
+        """Start the process; a member of an ensemble serves only when most members run."""
         assert not self.is_running, "ZooKeeper is already running"
         self._write_settings()
         with open(self.directory / "zookeeper.out", "ab") as output:
@@ -136,7 +136,7 @@ class ZooKeeperProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is for whoever has started it
+                start_new_session=True,  # Ctrl-C is meant for the parent process
             )
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
@@ -150,13 +150,13 @@ class ZooKeeperProcess:
             time.sleep(POLL_S)
 
     def _write_threads(self) -> None:
-        """What Java is at, to the end of its output: whoever looks for the reason finds it there."""
+        """Append a thread dump to the output, for the diagnosis of a start that failed."""
         if self.is_running:
             self.signal(SIGQUIT)
             time.sleep(WRITE_THREADS_S)
 
     def is_serving(self) -> bool:
-        """Whether it says that it leads, follows or is alone."""
+        """Whether the server leads, follows or stands alone."""
         try:
             with socket.create_connection((self.host, self.port), ASK_TIMEOUT_S) as asking:
                 asking.settimeout(ASK_TIMEOUT_S)
@@ -232,7 +232,7 @@ class ZooKeeperProcess:
         (self.directory / "log4j2.properties").write_text(log)
 
     def last_words(self) -> str:
-        """Where it wrote them, and the one that says most."""
+        """The path of the log, and its most informative line."""
         for name in ("zookeeper.out", "zookeeper.log"):
             path = self.directory / name
             text = path.read_text(errors="replace").strip() if path.exists() else ""
@@ -242,12 +242,13 @@ class ZooKeeperProcess:
 
 
 def _reason(lines: list[str]) -> str:
-    """The last error that names a cause, or the last line: Java ends with how it ends, not with why."""
+    """The last error with a cause, or the last line: Java's final lines seldom name the cause."""
     return next((line for line in reversed(lines) if _CAUSE.match(line)), lines[-1])
 
 
 def ensemble(directory: str | os.PathLike[str], count: int, port: int = 0) -> list[ZooKeeperProcess]:
-    """So many on this machine, none of them started; with a port they have it and those that follow."""
+    """The servers of an ensemble on this machine, not started; with a port, on that and the following
+    ports."""
     folder = Path(directory)
     members = {}
     if count > 1:

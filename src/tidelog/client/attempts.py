@@ -1,4 +1,4 @@
-"""Patience: how long to try again, and how long to wait between two tries.
+"""Retries: for how long, and with which pauses.
 
 **Invariant:** `again` returns only while there is time left; then it raises, with the last problem inside.
 """
@@ -10,13 +10,13 @@ import time
 from tidelog.client.errors import ClientError, GaveUp, TopicGone
 from tidelog.client.properties import Properties, read_number
 
-# A broker may not have heard of a topic that another broker has just made: a topic is gone when it has been
-# missing for so long.
+# A broker may not know yet a topic that another broker has just created: a topic counts as deleted only
+# after it has been missing for so long.
 GONE_AFTER_SECONDS = 2.0
 
 
 class Attempts:
-    """The tries of one operation, counted from when it was made."""
+    """The attempts of one operation, timed from its creation."""
 
     def __init__(self, what: str, timeout_ms: int, properties: Properties) -> None:
         self._what = what
@@ -35,7 +35,7 @@ class Attempts:
         return max(0.0, self._timeout_ms / 1_000 - self.elapsed_seconds)
 
     def again(self, problem: ClientError) -> None:
-        """Wait a little, longer from time to time; raise if the time is over."""
+        """Pause before the next attempt, with increasing pauses; raise when the time is over."""
         self._note_gone(problem)
         seconds = self._backoff_ms / 1_000
         if seconds >= self.seconds_left:

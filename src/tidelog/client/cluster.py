@@ -1,13 +1,13 @@
-"""A cluster as its clients see it: topics, leaders, offsets by time, what a group has committed.
+"""A client's view of a cluster: topics, leaders, offsets by time, committed offsets of groups.
 
     with Cluster({"bootstrap.servers": "127.0.0.1:9092"}) as cluster:
         cluster.describe(["clicks"])
         cluster.list_offsets({TopicPartition("clicks", 0): LATEST})
 
-What passes (a leader that moved, a broker that restarts) is tried again until `default.api.timeout.ms` is
+Retriable problems (a leader that moved, a broker that restarts) are retried until `default.api.timeout.ms` is
 over. A `Cluster` may be kept in a global of a process that forks: see `routes`.
 
-**Invariant:** no call but `wake` makes a topic; each asks a leader once for all its partitions.
+**Invariant:** no call but `wake` creates a topic; each asks a leader once for all its partitions.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from functools import partial
 from types import ModuleType, TracebackType
 from typing import Any, NamedTuple, Self
 
+from tidelog.base.limits import HERE_SECONDS, LIST_TIMEOUT_MS, ONCE_TIMEOUT_MS
 from tidelog.client.attempts import Attempts
 from tidelog.client.codes import name_of, passes
 from tidelog.client.connection import Connection
@@ -50,7 +51,6 @@ __all__ = ["EARLIEST", "LATEST", "Cluster", "FoundOffset", "TopicFacts", "TopicP
 
 LATEST = -1
 EARLIEST = -2
-LIST_TIMEOUT_MS = 30_000  # of a search in tiered storage
 
 
 class TopicFacts(NamedTuple):
@@ -83,7 +83,7 @@ class Cluster:
         self._routes.close()
 
     def describe(self, topics: Collection[str] | None) -> dict[str, TopicFacts]:
-        """The topics that exist, of those named or (None) of all, internal ones too."""
+        """The topics that exist, among the named ones or (None) all, internal topics included."""
         attempts = self.attempts("describing topics")
         while True:
             try:
@@ -96,11 +96,11 @@ class Cluster:
                 attempts.again(problem)
 
     def wake(self, topic: str) -> None:
-        """As a producer's first question: a broker with `auto.create.topics.enable` makes a missing topic.
+        """Send a producer's first request: a broker with `auto.create.topics.enable` creates a missing topic.
 
-        Returns when the topic is there; TopicGone if nobody makes it.
+        Returns when the topic exists; raises TopicGone if no broker creates it.
         """
-        attempts = self.attempts(f"asking for topic {topic}")
+        attempts = self.attempts(f"looking up topic {topic}")
         while not self.describe([topic]):
             try:
                 self._routes.ask(MetadataExchange([topic], may_create=True), attempts)
@@ -112,9 +112,9 @@ class Cluster:
     def list_offsets(
         self, wanted: Mapping[TopicPartition, int], *, committed_only: bool = False
     ) -> dict[TopicPartition, FoundOffset]:
-        """The latest (-1), the earliest (-2), or the first offset at or after a time in ms.
+        """The latest offset (-1), the earliest (-2), or the first offset at or after a time in ms.
 
-        `committed_only`: no offset is at or behind a transaction that is still open.
+        `committed_only`: no offset is at or after the start of a transaction that is still open.
         """
         attempts = self.attempts("listing offsets")
         found: dict[TopicPartition, FoundOffset] = {}
@@ -123,11 +123,20 @@ class Cluster:
             if problem is not None:
                 attempts.again(problem)
             elif missing := left.keys() - found.keys():
-                raise MalformedAnswer(f"{min(missing)}: a broker left it out of its answer to ListOffsets")
+                raise MalformedAnswer(f"{min(missing)}: missing in the answer to ListOffsets")
         return {partition: found[partition] for partition in wanted}
 
+    def offsets_now(
+        self, wanted: Mapping[TopicPartition, int], *, committed_only: bool = False
+    ) -> tuple[dict[TopicPartition, FoundOffset], ClientError | None]:
+        """`list_offsets` with a single request to each leader: the offsets found, and why others were not."""
+        attempts = self.attempts("listing offsets", min(self._timeout_ms, ONCE_TIMEOUT_MS))
+        found: dict[TopicPartition, FoundOffset] = {}
+        problem = self._list_once(wanted, int(committed_only), found, attempts) if wanted else None
+        return found, problem
+
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit as a consumer without members: refused while the group has some."""
+        """Commit as a consumer without members: refused while the group has members."""
         for exchange in commit_exchanges(group_id, offsets):
             self._at_coordinator(group_id, exchange, check_commit)
 
@@ -139,7 +148,7 @@ class Cluster:
         return offsets
 
     def is_compacted(self, topic: str, attempts: Attempts) -> bool:
-        """Whether a broker says so; ConnectionLost if none can be reached at the moment."""
+        """Whether a topic is compacted; ConnectionLost if no broker can be reached."""
         try:
             return says_compact(self._routes.ask(policy_exchange(topic), attempts))
         except UnsupportedByBroker:
@@ -157,11 +166,12 @@ class Cluster:
                 attempts.again(problem)
 
     def any_broker(self, exchange: KioExchange, attempts: Attempts) -> Any:
-        """The answer of any broker; ConnectionLost if none can be reached at the moment."""
+        """The answer of any broker; ConnectionLost if none can be reached."""
         return self._routes.ask(exchange, attempts)
 
     def leader_moved(self, topic: str) -> None:
-        """What is known of the topic's leaders is wrong; ask again when it is needed."""
+        """Forget the topic's leaders, because one of them was wrong; they are looked up again at the next
+        use."""
         self._routes.forget_leaders([topic])
 
     def attempts(self, what: str, timeout_ms: int | None = None) -> Attempts:
@@ -174,7 +184,7 @@ class Cluster:
         found: dict[TopicPartition, FoundOffset],
         attempts: Attempts,
     ) -> ClientError | None:
-        """Ask each leader once; what passes is returned, the last of it."""
+        """Ask each leader once; return the most important retriable problem."""
         try:
             self._routes.learn({partition.topic for partition in wanted}, attempts)
         except ConnectionLost as lost:
@@ -192,8 +202,8 @@ class Cluster:
                     problem = self._lost_leader(lost, partitions)
             for connection, correlation, partitions in asked:
                 try:
-                    answer = connection.receive(correlation, attempts.seconds_left)
-                    problem = self._read_list(answer, found) or problem
+                    answer = connection.receive(correlation, max(attempts.seconds_left, HERE_SECONDS))
+                    problem = _weightier(problem, self._read_list(answer, found))
                 except ConnectionLost as lost:
                     problem = self._lost_leader(lost, partitions)
         finally:
@@ -210,11 +220,14 @@ class Cluster:
     ) -> tuple[dict[Address, list[TopicPartition]], ClientError | None]:
         by_leader: dict[Address, list[TopicPartition]] = {}
         problem: ClientError | None = None
+        unled: dict[str, None] = {}
         for partition in partitions:
             try:
                 by_leader.setdefault(self._routes.leader_address(partition), []).append(partition)
             except (TopicGone, ConnectionLost) as missing:
-                problem = missing
+                problem = _weightier(problem, missing)
+                unled[partition.topic] = None
+        self._routes.forget_leaders(unled)
         return by_leader, problem
 
     def _read_list(self, answer: Any, found: dict[TopicPartition, FoundOffset]) -> ClientError | None:
@@ -231,11 +244,11 @@ class Cluster:
                     raise Refused(message, row.error_code)
                 self._routes.forget_leaders([topic.name])
                 is_gone = row.error_code == ErrorCode.unknown_topic_or_partition
-                problem = TopicGone(message) if is_gone else ConnectionLost(message)
+                problem = _weightier(problem, TopicGone(message) if is_gone else ConnectionLost(message))
         return problem
 
     def _at_coordinator(self, group_id: str, exchange: KioExchange, read: Callable[[str, Any], Any]) -> Any:
-        """What `read` makes of the coordinator's answer, once it is none that passes."""
+        """Retry until the coordinator's answer is not a retriable error; return `read(answer)`."""
         attempts = self.attempts(f"asking the coordinator of group {group_id}")
         while True:
             try:
@@ -244,6 +257,14 @@ class Cluster:
                 return read(group_id, connection.call(exchange, attempts.seconds_left))
             except ConnectionLost as problem:
                 attempts.again(problem)
+
+
+def _weightier(first: ClientError | None, second: ClientError | None) -> ClientError | None:
+    """The problem to report: a retriable one rather than a missing topic, because the topic may appear when
+    the retriable one is over; the first of two alike."""
+    if first is None or (second is not None and isinstance(first, TopicGone)):
+        return second
+    return first
 
 
 def _build_list(times: list[tuple[TopicPartition, int]], isolation_level: int, types: ModuleType) -> Any:

@@ -1,4 +1,4 @@
-"""The error codes that a broker answers with: what they are called, and which of them pass."""
+"""The error codes of brokers: their names, and which of them are retriable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidelog.protocol.errors import ErrorCode
 
 
 def name_of(code: int) -> str:
-    """An error code as Kafka's documentation writes it."""
+    """An error code as written in Kafka's documentation."""
     try:
         return f"{ErrorCode(code).name.upper()} ({code})"
     except ValueError:

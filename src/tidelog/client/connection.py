@@ -1,10 +1,10 @@
 """One blocking connection to a broker: TLS, SASL, versions, frames, several requests under way.
 
     correlation = connection.send(exchange)     # as many as one likes
-    answer = connection.receive(correlation)    # waits; answers that came before it are kept for their owners
+    answer = connection.receive(correlation)    # waits; other answers that arrive first are kept
 
-**Invariant:** after a problem with its bytes a connection is closed and every answer under way is lost;
-nothing waits without a time limit; memory grows with what arrived, never with what was announced.
+**Invariant:** after malformed bytes the connection is closed and all answers under way are lost;
+nothing waits without a time limit; memory grows with the bytes received, never with announced sizes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import socket
 import ssl
 import time
 from collections import deque
-from struct import Struct
 from typing import Any, TypeVar
 
 from tidelog import __version__
 from tidelog.base.files import Buffer
+from tidelog.base.limits import ANSWER_SIZE_MAX, GREETING_SIZE_MAX
 from tidelog.client.codes import name_of
 from tidelog.client.errors import (
     AuthenticationFailed,
@@ -30,7 +30,6 @@ from tidelog.client.exchange import (
     API_VERSIONS,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
-    Api,
     Exchange,
     KioExchange,
 )
@@ -39,23 +38,20 @@ from tidelog.client.security import Security
 from tidelog.client.sockets import connect, send_some, skip_sent
 from tidelog.client.spare import SpareBuffers
 from tidelog.protocol import wire
+from tidelog.protocol.apis import Api
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
+from tidelog.protocol.framing import ANSWER_SIZE_MIN, FrameCutter, read_frame
 from tidelog.protocol.messages import make
 
 Answer = TypeVar("Answer")
 
-ANSWER_SIZE_MAX = 1 << 30
-GREETING_SIZE_MAX = 1 << 20  # before versions are agreed upon: what is longer is no broker
-GROWTH_SIZE = 16 << 20
 SOFTWARE = "tidelog-client"
-# A session is left before the broker ends it (KIP-368), as Kafka's own client does.
+# The connection is renewed before the broker ends its session (KIP-368), as in Kafka's own client.
 SESSION_SHARE = 0.85
-
-_FRAME_HEAD = Struct(">ii")
 
 
 class UnderWay:
-    """A request that was sent and not answered yet."""
+    """A request that was sent and is not answered yet."""
 
     __slots__ = ("correlation", "exchange", "is_forgotten", "version")
 
@@ -84,7 +80,7 @@ class Connection:
         self._last_correlation = 0
         self._versions: dict[int, tuple[int, int]] = {}
         self._expires = float("inf")
-        self._spares = SpareBuffers()
+        self._frames = AnswerFrames(ANSWER_SIZE_MIN, GREETING_SIZE_MAX, SpareBuffers())
         self._socket: socket.socket | None = None
         setup_seconds = read_number(properties, "socket.connection.setup.timeout.ms", 10_000) / 1_000
         if timeout_seconds is not None:
@@ -105,7 +101,7 @@ class Connection:
 
     @property
     def is_fresh(self) -> bool:
-        """Open, and not about to be closed by the broker because its session is over."""
+        """Whether it is open and its session is not about to end."""
         return self._socket is not None and time.monotonic() < self._expires
 
     @property
@@ -113,19 +109,20 @@ class Connection:
         return len(self._under_way)
 
     def version_of(self, api: Api) -> int:
-        """The newest version that both ends speak."""
+        """The newest version that both ends support."""
         oldest, newest = self._versions.get(api.key, (0, -1))
-        version = min(newest, api.newest)
-        if version < max(oldest, api.oldest):
+        version = min(newest, api.newest_version)
+        if version < max(oldest, api.oldest_version):
             raise UnsupportedByBroker(
-                f"{self.address} speaks {api.name} {oldest}–{newest}, we speak {api.oldest}–{api.newest}"
+                f"{self.address} supports {api.name} {oldest}–{newest}, "
+                f"this client {api.oldest_version}–{api.newest_version}"
                 if newest >= 0
-                else f"{self.address} does not speak {api.name}"
+                else f"{self.address} does not support {api.name}"
             )
         return version
 
     def send(self, exchange: Exchange[Any], *, version: int | None = None, is_answered: bool = True) -> int:
-        """Send a request; the number by which its answer is received."""
+        """Send a request; return the number by which its answer is received."""
         version = self.version_of(exchange.api) if version is None else version
         self._last_correlation = (self._last_correlation + 1) & 0x7FFFFFFF
         pieces = exchange.encode(version, self._last_correlation, self._client_id)
@@ -135,7 +132,7 @@ class Connection:
         return self._last_correlation
 
     def receive(self, correlation: int, timeout_seconds: float | None = None) -> Any:
-        """The answer to that request, awaited for as long as `request.timeout.ms` says, or less."""
+        """The answer to that request, awaited for `request.timeout.ms` or less."""
         deadline = time.monotonic() + self.request_timeout_seconds
         if timeout_seconds is not None:
             deadline = min(deadline, time.monotonic() + timeout_seconds)
@@ -144,7 +141,7 @@ class Connection:
         return self._answers.pop(correlation)
 
     def has_arrived(self) -> bool:
-        """Whether `receive` would find something at once: bytes, or the end of the connection."""
+        """Whether `receive` would return or fail without waiting: bytes, or the end of the connection."""
         sock = self._socket
         if sock is None or (isinstance(sock, ssl.SSLSocket) and sock.pending()):
             return True
@@ -157,7 +154,7 @@ class Connection:
         return answer
 
     def forget(self, correlation: int) -> None:
-        """Whatever the answer is, nobody will ask for it."""
+        """Drop the answer of that request when it arrives."""
         self._answers.pop(correlation, None)
         for request in self._under_way:
             if request.correlation == correlation:
@@ -177,14 +174,14 @@ class Connection:
         api = request.exchange.api
         try:
             data = self._read_frame(deadline, api)
-        except BaseException:  # an interrupt too leaves half a frame behind
+        except BaseException:  # an interrupt, too, leaves half a frame behind
             self.close()
             raise
         try:
             correlation, position = wire.read_int32(data, 0, "correlation id")
             if correlation != request.correlation:
-                raise MalformedRequest(f"correlation id {correlation} where {request.correlation} was due")
-            if request.version >= api.flexible and api is not API_VERSIONS:
+                raise MalformedRequest(f"correlation id {correlation}, expected {request.correlation}")
+            if request.version >= api.flexible_version and api is not API_VERSIONS:
                 position = wire.skip_tagged_fields(data, position)
             answer = (
                 None if request.is_forgotten else request.exchange.decode(data, position, request.version)
@@ -192,35 +189,20 @@ class Connection:
         except MalformedRequest as problem:
             self.close()
             raise MalformedAnswer(
-                f"{self.address} answered {api.name} with what is no answer: {problem}"
+                f"{self.address} sent a malformed answer to {api.name}: {problem}"
             ) from None
         self._under_way.popleft()
         if not request.is_forgotten:
             self._answers[correlation] = answer
 
     def _read_frame(self, deadline: float, api: Api) -> memoryview:
-        head = bytes(self._read(4, deadline, api))
-        size = wire.INT32.unpack(head)[0]
-        size_max = ANSWER_SIZE_MAX if self._versions else GREETING_SIZE_MAX
-        if not 4 <= size <= size_max:
+        try:
+            frame = read_frame(self._frames, lambda view: self._read_into(view, deadline, api))
+        except MalformedRequest as problem:
             self.close()
-            hint = ""
-            if head[:1] in (b"\x15", b"\x16"):
-                hint = "; these are bytes of TLS: is security.protocol right?"
-            elif head == b"HTTP":
-                hint = "; this is a web server"
-            raise MalformedAnswer(f"{self.address} answered {api.name} with {size} bytes{hint}")
-        return self._read(size, deadline, api)
-
-    def _read(self, size: int, deadline: float, api: Api) -> memoryview:
-        buffer = self._spares.take(size) or bytearray(min(size, GROWTH_SIZE))
-        filled = 0
-        while filled < size:
-            if filled == len(buffer):
-                buffer += bytes(min(size - filled, filled))
-            with memoryview(buffer) as view, view[filled:size] as rest:
-                filled += self._read_into(rest, deadline, api)
-        return memoryview(buffer)[:size]
+            raise MalformedAnswer(f"{self.address} answered {api.name} with {problem}") from None
+        self._frames.end_frame()  # its memory is the reader's for as long as there is a view of it
+        return frame
 
     def _read_into(self, view: memoryview, deadline: float, api: Api) -> int:
         sock = self._usable(api)
@@ -258,7 +240,8 @@ class Connection:
             raise
 
     def _await_room(self, deadline: float, api: Api) -> None:
-        """Until more can be sent. A broker that must first be rid of an answer is rid of it here."""
+        """Wait until more can be sent. Answers are received meanwhile, because a broker may have to send
+        first."""
         sock = self._usable(api)
         events = select.POLLOUT | (select.POLLIN if self._under_way else 0)
         poll = select.poll()
@@ -266,7 +249,7 @@ class Connection:
         ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1_000)
         if not ready or time.monotonic() > deadline:
             self.close()
-            raise ConnectionLost(f"{self.address} did not take {api.name} in time")
+            raise ConnectionLost(f"{self.address} did not read {api.name} in time")
         if ready[0][1] & select.POLLIN and self._under_way:
             self._receive_next(deadline)
 
@@ -276,8 +259,8 @@ class Connection:
         return self._socket
 
     def _negotiate(self) -> None:
-        """ApiVersions in our newest version; a broker that is older says which one it wants (KIP-511)."""
-        version = API_VERSIONS.newest
+        """ApiVersions in our newest version; an older broker answers with its own newest one (KIP-511)."""
+        version = API_VERSIONS.newest_version
         answer = self._ask_versions(version)
         if answer.error_code == ErrorCode.unsupported_version:
             theirs = [api.max_version for api in answer.api_keys if api.api_key == API_VERSIONS.key]
@@ -288,6 +271,7 @@ class Connection:
                 f"{self.address} answered ApiVersions with {name_of(answer.error_code)}"
             )
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self._frames.size_max = ANSWER_SIZE_MAX
 
     def _ask_versions(self, version: int) -> Any:
         return self.receive(self.send(VersionsExchange(), version=version))
@@ -322,8 +306,20 @@ class Connection:
             raise AuthenticationFailed(f"{problem}, which is how some brokers refuse a user") from None
         if answer.error_code != ErrorCode.none:
             reason = answer.error_message or name_of(answer.error_code)
-            raise AuthenticationFailed(f"{self.address} refused us by {security.mechanism}: {reason}")
+            raise AuthenticationFailed(
+                f"{self.address} rejected the credentials ({security.mechanism}): {reason}"
+            )
         return answer
+
+
+class AnswerFrames(FrameCutter):
+    def problem(self, head: bytes, size: int) -> str:
+        hint = ""
+        if head[:1] in (b"\x15", b"\x16"):
+            hint = "; it speaks TLS: check security.protocol"
+        elif head == b"HTTP":
+            hint = "; this is a web server"
+        return f"{size} bytes{hint}"
 
 
 class VersionsExchange(KioExchange):

@@ -1,13 +1,13 @@
-"""What a client can be told, each with a message that names what it is about and what to do.
+"""The errors of the client; each message names what it is about and what to do.
 
-| exception                                    | whose matter it is                                       |
+| exception                                    | cause                                                    |
 |----------------------------------------------|----------------------------------------------------------|
-| `ConnectionLost`                             | passes: tried again until the time is over               |
-| `GaveUp`                                     | the time was over; says what was tried and why it failed |
+| `ConnectionLost`                             | temporary: retried until the time is over                |
+| `GaveUp`                                     | the time is over; says what was tried and why it failed  |
 | `BadProperty`, `AuthenticationFailed`        | the user's properties                                    |
-| `MalformedAnswer`, `UnsupportedByBroker`     | the other end is no broker, or a strange one             |
-| `Refused`                                    | an error code that no patience changes                   |
-| `TopicGone`, `OffsetOutOfRange`              | data that is no longer there: the caller decides         |
+| `MalformedAnswer`, `UnsupportedByBroker`     | the other end is not a broker, or an incompatible one    |
+| `Refused`                                    | an error code that is not retriable                      |
+| `TopicGone`, `OffsetOutOfRange`              | data that no longer exists: the caller decides           |
 | `DamagedBatch`, `ReadTimedOut`, `SendFailed` | one partition                                            |
 
 **Invariant:** imports nothing that takes long to load: Spark's processes need these names for every batch.
@@ -35,23 +35,23 @@ class BadProperty(ClientError):
 
 
 class ConnectionLost(ClientError):
-    """No connection, or one that broke, or a broker that did not answer in time."""
+    """No connection, a broken one, or a broker that did not answer in time."""
 
 
 class AuthenticationFailed(ClientError):
-    """The broker does not accept us, or we do not accept it."""
+    """The broker rejects our credentials, or we do not trust the broker."""
 
 
 class MalformedAnswer(ClientError):
-    """Bytes that are no answer to what was asked."""
+    """Bytes that are not an answer to the request."""
 
 
 class UnsupportedByBroker(ClientError):
-    """The broker speaks no version of an API that we speak."""
+    """The broker supports no version of an API that this client supports."""
 
 
 class GaveUp(ClientError):
-    """What passes did not pass in time."""
+    """A temporary problem lasted too long."""
 
 
 class Refused(ClientError):
@@ -66,11 +66,11 @@ class Refused(ClientError):
 
 
 class TopicGone(ClientError):
-    """The topic was deleted, or made again under another id, or never had that partition."""
+    """The topic was deleted, or recreated under another id, or never had that partition."""
 
 
 class OffsetOutOfRange(ClientError):
-    """The log does not reach that far, or no longer begins that early; -1 where a limit is not known."""
+    """The log ends before that offset, or begins after it; -1 for an unknown limit."""
 
     def __init__(self, message: str, offset: int, log_start_offset: int, log_end_offset: int) -> None:
         super().__init__(message, offset, log_start_offset, log_end_offset)
@@ -83,12 +83,12 @@ class OffsetOutOfRange(ClientError):
 
 
 class DamagedBatch(ClientError):
-    """A record batch whose header cannot be."""
+    """A record batch with an impossible header."""
 
 
 class ReadTimedOut(ClientError):
-    """No record came in time, and the log says that there should be some."""
+    """No record came in time, although the log has some."""
 
 
 class SendFailed(ClientError):
-    """A batch that was not acknowledged and will not be."""
+    """A batch that is not acknowledged and will not be sent again."""

@@ -1,9 +1,9 @@
-"""One request and how its answer is read: what a connection sends and receives.
+"""One request and the decoder of its answer: what a connection sends and receives.
 
 `KioExchange` serves every API whose messages kio knows: `build` makes the request from the classes of the
-version that the broker and we have in common.
+newest version that both the broker and this client support.
 
-**Invariant:** an answer is measured before kio decodes it; what cannot be decoded is a `MalformedRequest`.
+**Invariant:** an answer is measured before kio decodes it; malformed bytes are a `MalformedRequest`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kio.index import load_payload_module
 from kio.serial import entity_reader, entity_writer
@@ -20,34 +20,25 @@ from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
 from tidelog.base.files import Buffer
-from tidelog.protocol import wire
+from tidelog.protocol import apis, wire
+from tidelog.protocol.apis import Api
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.messages import response_type
 from tidelog.protocol.shape import Measure, check_shape
 
-
-class Api(NamedTuple):
-    """An API and the versions of it that we speak; `flexible` is the first with tagged fields."""
-
-    key: int
-    name: str
-    oldest: int
-    newest: int
-    flexible: int
-
-
-PRODUCE = Api(0, "Produce", 3, 12, 9)
-FETCH = Api(1, "Fetch", 4, 17, 12)
-LIST_OFFSETS = Api(2, "ListOffsets", 1, 10, 6)
-METADATA = Api(3, "Metadata", 4, 13, 9)
-OFFSET_COMMIT = Api(8, "OffsetCommit", 2, 9, 8)  # 10 names topics by id
-OFFSET_FETCH = Api(9, "OffsetFetch", 2, 9, 6)
-FIND_COORDINATOR = Api(10, "FindCoordinator", 0, 6, 3)
-SASL_HANDSHAKE = Api(17, "SaslHandshake", 1, 1, 2)
-API_VERSIONS = Api(18, "ApiVersions", 0, 4, 3)
-INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 5, 2)
-DESCRIBE_CONFIGS = Api(32, "DescribeConfigs", 1, 4, 4)
-SASL_AUTHENTICATE = Api(36, "SaslAuthenticate", 0, 2, 2)
+# The versions that this client has. Newer ones of Produce, OffsetCommit and OffsetFetch name topics by id.
+PRODUCE = apis.PRODUCE.narrowed(3, 12)
+FETCH = apis.FETCH.narrowed(4, 17)
+LIST_OFFSETS = apis.LIST_OFFSETS.narrowed(1, 10)
+METADATA = apis.METADATA.narrowed(4, 13)
+OFFSET_COMMIT = apis.OFFSET_COMMIT.narrowed(2, 9)
+OFFSET_FETCH = apis.OFFSET_FETCH.narrowed(2, 9)
+FIND_COORDINATOR = apis.FIND_COORDINATOR.narrowed(0, 6)
+API_VERSIONS = apis.API_VERSIONS.narrowed(0, 4)
+INIT_PRODUCER_ID = apis.INIT_PRODUCER_ID.narrowed(0, 5)
+DESCRIBE_CONFIGS = apis.DESCRIBE_CONFIGS.narrowed(1, 4)
+SASL_HANDSHAKE = apis.SASL_HANDSHAKE
+SASL_AUTHENTICATE = apis.SASL_AUTHENTICATE
 
 Answer = TypeVar("Answer", covariant=True)
 
@@ -70,7 +61,7 @@ class KioExchange:
 
     def encode(self, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
         out = bytearray()
-        flexible = version >= self.api.flexible
+        flexible = version >= self.api.flexible_version
         wire.write_request_head(out, self.api.key, version, correlation_id, client_id, flexible)
         request = self._build(_request_types(self.api.key, version))
         body = io.BytesIO()

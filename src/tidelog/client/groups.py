@@ -1,6 +1,6 @@
-"""What a group has committed, read and written from outside of it: as a consumer without members.
+"""The committed offsets of a group, read and written from outside: as a consumer without members.
 
-**Invariant:** topics are named, never numbered: the newest versions used are those before topic ids.
+**Invariant:** topics are given by name, never by id: the versions used are those before topic ids.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+from tidelog.base.limits import COMMITS_AT_ONCE
 from tidelog.client.codes import name_of, passes
 from tidelog.client.errors import ConnectionLost, Refused, TopicGone, TopicPartition
 from tidelog.client.exchange import FIND_COORDINATOR, OFFSET_COMMIT, OFFSET_FETCH, KioExchange
@@ -18,7 +19,6 @@ from tidelog.client.properties import Address
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
-COMMITS_AT_ONCE = 5_000
 _NO_GENERATION = -1
 _MEMBERS = (ErrorCode.unknown_member_id, ErrorCode.illegal_generation, ErrorCode.rebalance_in_progress)
 
@@ -42,7 +42,7 @@ def read_coordinator(group_id: str, answer: Any) -> Address:
 
 
 def commit_exchanges(group_id: str, offsets: Mapping[TopicPartition, int]) -> Iterator[KioExchange]:
-    """As many requests as it takes: brokers bound what one may hold."""
+    """As many requests as needed: brokers bound the size of each."""
     rows = sorted(offsets.items())
     for first in range(0, len(rows), COMMITS_AT_ONCE):
         piece = rows[first : first + COMMITS_AT_ONCE]
@@ -75,7 +75,7 @@ def _build_commit(group_id: str, rows: list[tuple[TopicPartition, int]], types: 
 
 
 def check_commit(group_id: str, answer: Any) -> None:
-    """Raise what the coordinator said about the first partition that it refused; what passes first."""
+    """Raise the coordinator's first error; a retriable one takes precedence."""
     rows = [
         (topic.name, row.partition_index, row.error_code)
         for topic in answer.topics

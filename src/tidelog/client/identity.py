@@ -1,6 +1,6 @@
-"""Who an idempotent producer is: an id, an epoch, and the next sequence of each partition (KIP-98).
+"""The identity of an idempotent producer: an id, an epoch, and the next sequence of each partition (KIP-98).
 
-Kept apart from sending, so that a transaction can be wrapped around it: nothing here is hidden.
+Separate from sending, so that transactions can be built on it.
 
 **Invariant:** a batch gets its sequence once; sent again, it has the same bytes.
 """
@@ -20,7 +20,7 @@ from tidelog.protocol.batch import CRC_POSITION, NO_PRODUCER_ID, NO_SEQUENCE, co
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
-SEQUENCE_MASK = 0x7FFFFFFF  # after the last comes 0
+SEQUENCE_MASK = 0x7FFFFFFF  # the sequence after the largest is 0
 _CRC = Struct(">I")
 _PRODUCER = Struct(">qhi")  # id, epoch, base sequence
 _PRODUCER_POSITION = 43
@@ -38,7 +38,7 @@ class ProducerIdentity:
         return self.producer_id != NO_PRODUCER_ID
 
     def stamp(self, partition: TopicPartition, batch: bytearray, record_count: int) -> None:
-        """Write who sends the batch and its sequence, then the checksum over all of it."""
+        """Write producer id, epoch and sequence into the batch, then its checksum."""
         sequence = NO_SEQUENCE
         if self.is_idempotent:
             sequence = self.next_sequences.get(partition, 0)
@@ -49,7 +49,7 @@ class ProducerIdentity:
 
 
 def acquire_identity(cluster: Cluster) -> ProducerIdentity:
-    """A producer id that nobody else has."""
+    """A producer id allocated by the cluster."""
     attempts = cluster.attempts("asking for a producer id")
     while True:
         try:

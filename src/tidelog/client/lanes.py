@@ -1,16 +1,16 @@
-"""What a sender has to do: the batches of each partition in their order, and the requests under way.
+"""The work of a sender: the batches of each partition in their order, and the requests under way.
 
-A partition's batches stand in one `Lane`: answered ones leave at its front, new ones come in at its end. A
-`Channel` is a leader with the lanes that wait for it.
+A partition's batches stand in one `Lane`: acknowledged batches leave at its front, new ones join at its end.
+A `Channel` is a leader with the lanes that have batches for it.
 
 | a lane         | sends                                                                              |
 |----------------|------------------------------------------------------------------------------------|
-| is new         | one batch, and waits for its answer: a broker that does not know a producer takes  |
-|                | any sequence, so a second batch could get in before the first                      |
+| is new         | one batch, and waits for its answer: a broker that does not know a producer accepts|
+|                | any sequence, so a second batch could be appended before the first                 |
 | had a failure  | nothing until every batch under way is answered; then as if it were new            |
 | else           | as many as are allowed                                                             |
 
-**Invariant:** the batches of a partition go out in the order in which they came, also when sent again.
+**Invariant:** the batches of a partition are sent in the order in which they came, also when sent again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidelog.client.produce import ProduceResponse, decode_produce_response, enc
 
 
 class Outgoing:
-    """One batch on its way."""
+    """One batch under way."""
 
     __slots__ = ("batch", "deadline", "lane", "record_count")
 
@@ -33,11 +33,11 @@ class Outgoing:
         self.lane = lane
         self.batch = batch
         self.record_count = record_count
-        self.deadline = 0.0  # set when it is first tried: a caller may take its time to fill a request
+        self.deadline = 0.0  # set at the first attempt: a caller may fill a request slowly
 
 
 class Lane:
-    """The batches of one partition that are not acknowledged."""
+    """The batches of one partition that are not acknowledged yet."""
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -60,7 +60,7 @@ class Lane:
         return bool(self.waiting) and len(self.under_way) < (window if self.is_trusted else 1)
 
     def is_next(self, outgoing: Outgoing) -> bool:
-        """Whether all before it were acknowledged."""
+        """Whether all batches before it are acknowledged."""
         return not self.failed and self.under_way[0] is outgoing
 
     def acknowledge(self, outgoing: Outgoing, base_offset: int) -> None:
@@ -73,14 +73,14 @@ class Lane:
             self.next_offset = max(self.next_offset, base_offset + outgoing.record_count)
 
     def fail(self, outgoing: Outgoing, problem: str) -> None:
-        """It will be sent again, before all that came after it."""
+        """Mark a batch to be sent again, before all later batches."""
         self.under_way.remove(outgoing)
         self.failed.append(outgoing)
         self.is_trusted = False
         self.problem = problem
 
     def turn_back(self) -> None:
-        """Everything under way was answered: what failed stands at the front again, in its order."""
+        """All batches under way are answered: move the failed ones back to the front, in their order."""
         assert not self.under_way
         self.waiting.extendleft(reversed(self.failed))
         self.failed.clear()
@@ -88,7 +88,7 @@ class Lane:
 
 
 class Channel:
-    """A leader: the lanes that have something for it, and the requests that it has not answered."""
+    """A leader: the lanes with batches for it, and its unanswered requests."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -107,7 +107,7 @@ class Channel:
         self.waiting_size -= sum(len(outgoing.batch) for outgoing in lane.waiting)
 
     def gather(self, size_max: int, window: int, deadline: float) -> list[Outgoing]:
-        """The next request: a batch of each lane that may send, as many as fit, at least one."""
+        """The next request: one batch of each lane that may send, as many as fit, at least one."""
         gathered: list[Outgoing] = []
         size = 0
         for partition, lane in list(self.lanes.items()):
@@ -121,7 +121,7 @@ class Channel:
             outgoing.deadline = outgoing.deadline or deadline
             gathered.append(outgoing)
             self.waiting_size -= len(outgoing.batch)
-            self.lanes[partition] = self.lanes.pop(partition)  # behind the others: everyone has a turn
+            self.lanes[partition] = self.lanes.pop(partition)  # behind the others: round robin
         return gathered
 
 

@@ -1,11 +1,11 @@
-"""Metadata as a client sees it: who leads which partition, decoded by hand.
+"""Metadata for clients: which broker leads which partition, decoded by hand.
 
-A cluster may have tens of thousands of partitions, and of each only its index and its leader are wanted: the
-lists of replicas are skipped, not built.
+A cluster may have tens of thousands of partitions, and only the index and the leader of each are needed: the
+lists of replicas are skipped, not decoded.
 
-**Versions:** 4–13; 4 is the first that can be asked without making topics. `protocol.metadata`, the other
-end, has the table of what each version adds.
-**Invariant:** what is no answer raises `MalformedRequest`.
+**Versions:** 4–13; 4 is the first that does not create topics. `protocol.metadata`, the broker's end, has the
+table of what each version adds.
+**Invariant:** a malformed answer raises `MalformedRequest`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidelog.client.exchange import METADATA, KioExchange
 from tidelog.protocol import wire
 from tidelog.protocol.messages import make
 
-_FLEXIBLE = 9
+_FLEXIBLE = METADATA.flexible_version
 _NO_ID = bytes(wire.TOPIC_ID_SIZE)
 _PARTITION = Struct(">hii")  # error code, index, leader
 
@@ -28,7 +28,7 @@ class DescribedTopic(NamedTuple):
     error_code: int
     name: str
     id: bytes
-    leaders: dict[int, int]  # partition to node id, -1 where there is none at the moment
+    leaders: dict[int, int]  # partition to node id, -1 without a leader
 
 
 class Metadata(NamedTuple):
@@ -38,7 +38,8 @@ class Metadata(NamedTuple):
 
 
 class MetadataExchange(KioExchange):
-    """Of these topics, or of all; makes those that are missing only if told to, and if the broker does."""
+    """Metadata of these topics, or of all; a broker creates missing topics only if asked and
+    configured to."""
 
     def __init__(self, topics: Collection[str] | None, *, may_create: bool = False) -> None:
         super().__init__(METADATA, lambda types: _build(types, topics, may_create))

@@ -1,4 +1,4 @@
-"""Whether a topic may have gaps: by its `cleanup.policy`, as a broker tells it."""
+"""Whether a topic may have gaps: from its `cleanup.policy`, as a broker reports it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _build(types: ModuleType, topic: str) -> Any:
 
 
 def says_compact(answer: Any) -> bool:
-    """A broker that does not tell has not said so."""
+    """Whether the answer has compact in it; a broker without an answer has not said so."""
     return any(
         result.error_code == ErrorCode.none and config.name == _KEY and "compact" in (config.value or "")
         for result in answer.results

@@ -1,7 +1,7 @@
-"""Produce as a client sees it: requests of ready-made batches, responses by partition.
+"""Produce for clients: requests of ready-made batches, responses by partition.
 
-**Versions:** 3–13, as in `tidelog.protocol.produce`, which is the other end.
-**Invariant:** batches are not copied; a response that is none raises `MalformedRequest`.
+**Versions:** 3–13, as in `tidelog.protocol.produce`, the broker's end.
+**Invariant:** batches are not copied; a malformed response raises `MalformedRequest`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from tidelog.base.files import Buffer
 from tidelog.protocol import wire
+from tidelog.protocol.apis import PRODUCE
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.produce import ProducedPartition
 
-_API_KEY = 0
-_FLEXIBLE = 9
+_FLEXIBLE = PRODUCE.flexible_version
 _LEADER_HINTS = 10
 _TOPIC_IDS = 13
 
@@ -38,10 +38,10 @@ def encode_produce_request(
     topics: list[tuple[str | bytes, list[tuple[int, Buffer]]]],
     transactional_id: str | None = None,
 ) -> list[Buffer]:
-    """The whole request frame, from its size prefix on, in pieces to be sent one after the other."""
+    """The whole request frame, from its size prefix on, in pieces to send one after the other."""
     flexible = version >= _FLEXIBLE
     first = out = bytearray()
-    wire.write_request_head(out, _API_KEY, version, correlation_id, client_id, flexible)
+    wire.write_request_head(out, PRODUCE.key, version, correlation_id, client_id, flexible)
     wire.write_compact_string(out, transactional_id) if flexible else wire.write_string(out, transactional_id)
     out += _ACKS_AND_TIMEOUT.pack(acks, timeout_ms)
     pieces: list[Buffer] = [out]
@@ -65,7 +65,7 @@ def encode_produce_request(
 
 
 def decode_produce_response(data: Buffer, position: int, version: int) -> ProduceResponse:
-    """Decode the body that begins at `position`, behind the header, and ends where `data` ends."""
+    """The decoded body, from `position` behind the header to the end of `data`."""
     flexible = version >= _FLEXIBLE
     topic_count, position = wire.read_array_length(data, position, flexible, "topics")
     topics: list[tuple[str | bytes, list[ProducedPartition]]] = []

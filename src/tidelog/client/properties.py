@@ -1,6 +1,6 @@
 """Kafka's client properties, by their Java names, as numbers, switches and addresses.
 
-**Invariant:** what cannot be read raises `BadProperty` with the property's name and value in it.
+**Invariant:** an invalid value raises `BadProperty` with the property's name and value.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def read_number(properties: Properties, name: str, default: int, least: int = 0)
     try:
         value = int(text)
     except ValueError:
-        raise BadProperty(f"{name}={text!r}: a whole number is needed") from None
+        raise BadProperty(f"{name}={text!r}: expected a whole number") from None
     if value < least:
-        raise BadProperty(f"{name}={value}: {least} is the least")
+        raise BadProperty(f"{name}={value}: expected at least {least}")
     return value
 
 
@@ -31,16 +31,16 @@ def read_switch(properties: Properties, name: str, default: bool) -> bool:
     if text is None:
         return default
     if text.strip().lower() not in ("true", "false"):
-        raise BadProperty(f"{name}={text!r}: true or false is needed")
+        raise BadProperty(f"{name}={text!r}: expected true or false")
     return text.strip().lower() == "true"
 
 
 def read_addresses(properties: Properties) -> list[Address]:
-    """`bootstrap.servers`, in its order."""
+    """`bootstrap.servers`, in the given order."""
     text = properties.get("bootstrap.servers", "")
     addresses = [_read_address(part.strip()) for part in text.split(",") if part.strip()]
     if not addresses:
-        raise BadProperty("bootstrap.servers is missing: name at least one broker as host:port")
+        raise BadProperty("bootstrap.servers is missing; name at least one broker as host:port")
     return addresses
 
 

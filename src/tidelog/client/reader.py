@@ -1,37 +1,37 @@
-"""The raw record batches of one range of offsets, with the next piece under way while one is used.
+"""The raw record batches of one range of offsets, fetching the next piece while one is processed.
 
 | a fetch at offset x < end brings      | then                                                           |
 |---------------------------------------|----------------------------------------------------------------|
-| whole batches                         | they are handed out; x moves behind the last, by its header    |
-| a batch that begins at `end` or later | the range is over: what is left of it are gaps                 |
-| nothing, and the log goes on to `end` | confirmed by a second fetch, of what is not committed too:     |
+| whole batches                         | they are returned; x moves behind the last, by its header      |
+| a batch that begins at `end` or later | the range is over: the rest of it is a gap                     |
+| nothing, and the log goes on to `end` | confirmed by a second fetch, with uncommitted records too:     |
 | · that brings a batch at `end` or later | the range is over, as above                                  |
 | · that brings nothing, and the topic is compacted | the range is over: the log ends in a gap           |
-| · anything else                       | asked again until `timeout_ms` is over: `ReadTimedOut`         |
-| nothing, and the log does not         | asked again until `timeout_ms` is over: `ReadTimedOut`         |
-| an error that passes                  | the leader is looked for, and asked again                      |
-| offset out of range, or no such topic | `OffsetOutOfRange`, `TopicGone`, after asking again whether so |
+| · anything else                       | fetched again until `timeout_ms` is over: `ReadTimedOut`       |
+| nothing, and the log does not         | fetched again until `timeout_ms` is over: `ReadTimedOut`       |
+| a retriable error                     | the leader is looked up, and the fetch sent again              |
+| offset out of range, or no such topic | `OffsetOutOfRange`, `TopicGone`, after confirming it           |
 
-"The log" is what may be read of it: up to the high watermark, or with `committed_only` to the last stable
+"The log" is its readable part: up to the high watermark, or with `committed_only` to the last stable
 offset.
 
-A broker may answer with nothing though there is something: a read from tiered storage that took too long, a
-quota. So one empty answer ends nothing.
+A broker may answer with nothing though there are records: a read from tiered storage that took too long, a
+quota. So a single empty answer ends nothing.
 
-**Invariant:** pieces follow each other, no batch is left out or handed out twice; no record is looked at.
+**Invariant:** pieces follow each other, no batch is skipped or returned twice; records are not decoded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import NamedTuple
 
 from tidelog.base.files import Buffer
+from tidelog.base.limits import ANSWER_SECONDS_MIN, ANSWER_SIZE_MAX, FETCH_BYTES, FETCH_BYTES_MIN
 from tidelog.client.attempts import Attempts
 from tidelog.client.cluster import EARLIEST, LATEST, Cluster
 from tidelog.client.codes import name_of, passes
-from tidelog.client.connection import ANSWER_SIZE_MAX, Connection
+from tidelog.client.connection import Connection
 from tidelog.client.errors import (
     ClientError,
     ConnectionLost,
@@ -46,7 +46,7 @@ from tidelog.client.errors import (
 )
 from tidelog.client.exchange import FETCH
 from tidelog.client.properties import read_number
-from tidelog.protocol.batch import LENGTH_MIN, LENGTH_OVERHEAD
+from tidelog.protocol.batch import LENGTH_MIN, LENGTH_OVERHEAD, PLACE
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch import FetchPartition, FetchRequest
 from tidelog.protocol.fetch_client import (
@@ -56,15 +56,11 @@ from tidelog.protocol.fetch_client import (
     encode_fetch_request,
 )
 
-FETCH_BYTES = 4 << 20  # what sockets hold: the broker sends it all while the last piece is used
-FETCH_BYTES_MIN = 64 << 10
+# Fits into the sockets' buffers: the broker sends it all while the last piece is processed
 TIMEOUT_MS = 120_000
-ANSWER_SECONDS_MIN = 5.0  # a broker that is there is not cut off because the last wait took all the time
 _BY_NAME_NEWEST = 12
 _NO_ID = bytes(16)
 _READ_COMMITTED = 1
-# Of a batch's header: base offset, length, magic, last offset delta.
-_HEAD = Struct(">qi4xb6xi")
 _GONE = (
     ErrorCode.unknown_topic_or_partition,
     ErrorCode.unknown_topic_id,
@@ -73,9 +69,9 @@ _GONE = (
 
 
 class RawBatches(NamedTuple):
-    """Whole batches, `data[start:end]`; those of aborted transactions are among them.
+    """Whole batches, `data[start:end]`, including those of aborted transactions.
 
-    Nobody else uses the memory of `data`: if it can be written, whoever has it may do so.
+    The caller owns the memory of `data` and may write to it if it is writable.
     """
 
     data: memoryview
@@ -99,7 +95,7 @@ class FetchExchange:
 
 
 class RangeReader:
-    """Iterate over it once. Abandoned half way, it leaves nothing behind but an answer that is dropped."""
+    """Iterate over it once. An abandoned reader leaves only an answer that is dropped."""
 
     def __init__(
         self,
@@ -127,8 +123,8 @@ class RangeReader:
         self._timeout_ms = timeout_ms
         self._offset = start
         self._bytes_seen = 0
-        self._needed_bytes = 0  # by a batch that did not fit
-        self._is_confirming = False  # that nothing is left, by the fetch under way
+        self._needed_bytes = 0  # the size of a batch that did not fit
+        self._is_confirming = False  # the fetch under way confirms that the range is over
         self._is_over = False
 
     def __iter__(self) -> Iterator[RawBatches]:
@@ -151,7 +147,7 @@ class RangeReader:
                 if piece is not None:
                     under_way = self._ask_ahead(connection) if self._has_more else None
                     yield piece
-                    attempts = self._new_attempts()  # the time that the caller took is not counted
+                    attempts = self._new_attempts()  # the time that the caller used does not count
         finally:
             if under_way is not None:
                 under_way[0].forget(under_way[1])
@@ -168,7 +164,7 @@ class RangeReader:
             attempts.again(problem)
         except GaveUp:
             raise ReadTimedOut(
-                f"{self._partition}: nothing came at offset {self._offset} (of {self._start} to {self._end}) "
+                f"{self._partition}: no records at offset {self._offset} (of {self._start} to {self._end}) "
                 f"for {self._timeout_ms} ms: {problem}"
             ) from problem
 
@@ -181,7 +177,8 @@ class RangeReader:
         return connection, self._send(connection)
 
     def _ask_ahead(self, connection: Connection) -> tuple[Connection, int] | None:
-        """The next request, if it can go out at once; if not, its turn comes when the piece was used."""
+        """Send the next request if that is possible at once; otherwise it is sent after the piece was
+        processed."""
         try:
             return connection, self._send(connection)
         except ConnectionLost:
@@ -191,7 +188,7 @@ class RangeReader:
         version = connection.version_of(FETCH)
         if not self._topic_id:
             version = min(version, _BY_NAME_NEWEST)
-        size = 1 if self._is_confirming else self._wanted_bytes()  # the first batch comes whole
+        size = 1 if self._is_confirming else self._wanted_bytes()  # the first batch is sent whole anyway
         isolation_level = 0 if self._is_confirming else self._isolation_level
         request = FetchRequest(-1, self._wait_ms, 1, size, isolation_level)
         topic = self._topic_id if version > _BY_NAME_NEWEST else self._partition.topic
@@ -201,7 +198,7 @@ class RangeReader:
         return connection.send(FetchExchange(request), version=version)
 
     def _wanted_bytes(self) -> int:
-        """No more than the rest of the range will need, by the size of the records seen so far."""
+        """Limited by the rest of the range, estimated from the size of the records so far."""
         read_count = self._offset - self._start
         if self._needed_bytes or not read_count:
             return max(self._fetch_bytes, self._needed_bytes)
@@ -209,7 +206,7 @@ class RangeReader:
         return min(self._fetch_bytes, max(FETCH_BYTES_MIN, rest + rest // 4))
 
     def _take(self, data: memoryview, answer: FetchResponse, attempts: Attempts) -> RawBatches | None:
-        """The piece in an answer; None if it must be asked again, or if the range is over."""
+        """The piece in an answer; None if the fetch must be repeated, or if the range is over."""
         if answer.error_code != ErrorCode.none:
             self._raise(answer.error_code, attempts)
         received = [
@@ -217,7 +214,7 @@ class RangeReader:
         ]
         if not received:
             if answer.throttle_time_ms <= 0:
-                raise MalformedAnswer(f"{self._partition}: the broker left it out of its answer to Fetch")
+                raise MalformedAnswer(f"{self._partition}: missing in the answer to Fetch")
             self._wait(attempts, ConnectionLost(f"throttled for {answer.throttle_time_ms} ms by a quota"))
             return None
         row = received[0]
@@ -242,24 +239,26 @@ class RangeReader:
             self._is_confirming = True
             return
         what = "last stable offset" if self._isolation_level else "high watermark"
-        self._wait(attempts, ConnectionLost(f"the {what} is {log_end}, and the range ends at {self._end}"))
+        self._wait(
+            attempts, ConnectionLost(f"the {what} is {log_end}, below the end of the range, {self._end}")
+        )
 
     def _confirm(self, data: memoryview, row: ReceivedPartition, attempts: Attempts) -> None:
-        """Whether nothing is left of the range, by the answer to a second fetch."""
+        """Decide from a second fetch whether the range is over."""
         self._is_confirming = False
-        if row.end - row.start >= _HEAD.size:
-            self._is_over = _HEAD.unpack_from(data, row.start)[0] >= self._end
+        if row.end - row.start >= PLACE.size:
+            self._is_over = PLACE.unpack_from(data, row.start)[0] >= self._end
         else:
             self._is_over = self._cluster.is_compacted(self._partition.topic, attempts)
         if not self._is_over:
-            message = f"an empty answer, though the log goes on to {self._end}"
+            message = f"an empty answer, although the log ends at {self._end} or later"
             self._wait(attempts, ConnectionLost(message))
 
     def _whole_batches(self, data: memoryview, row: ReceivedPartition) -> tuple[int, int]:
-        """Where the last whole batch below the range's end ends, and the offset behind it."""
+        """The end of the last whole batch below the range's end, and the offset after it."""
         position, next_offset, limit = row.start, self._offset, row.end
-        unpack, range_end = _HEAD.unpack_from, self._end
-        while position + _HEAD.size <= limit:
+        unpack, range_end = PLACE.unpack_from, self._end
+        while position + PLACE.size <= limit:
             base_offset, length, magic, delta = unpack(data, position)
             if base_offset >= range_end:
                 self._is_over = True
@@ -275,10 +274,11 @@ class RangeReader:
         return position, next_offset
 
     def _need(self, size: int) -> None:
-        """Brokers send the first batch whole, however large; one that does not is asked for more."""
+        """Raise the fetch size: some brokers do not send the first batch whole."""
         if size <= self._needed_bytes or size > ANSWER_SIZE_MAX:
             raise DamagedBatch(
-                f"{self._partition}: the batch at offset {self._offset} says {size} bytes and does not come"
+                f"{self._partition}: the batch at offset {self._offset} should have {size} bytes; "
+                "the broker does not send all of them"
             )
         self._needed_bytes = size
 
@@ -286,9 +286,11 @@ class RangeReader:
         self, base_offset: int, length: int, magic: int, delta: int, next_offset: int
     ) -> DamagedBatch:
         if magic in (0, 1) and length > 0:
-            reason = f"message format {magic} is older than Kafka 0.11 and is not read"
+            reason = f"message format {magic} is from before Kafka 0.11 and not supported"
         else:
-            reason = f"a batch says base offset {base_offset}+{delta}, length {length}, magic {magic}"
+            reason = (
+                f"the batch's header has base offset {base_offset}+{delta}, length {length}, magic {magic}"
+            )
         return DamagedBatch(f"{self._partition}: damaged at offset {next_offset}: {reason}")
 
     def _raise(self, code: int, attempts: Attempts) -> None:
@@ -310,9 +312,9 @@ class RangeReader:
             raise OffsetOutOfRange(f"{message}: the log has {first} to {last}", self._offset, first, last)
 
     def _check_gone(self, message: str, attempts: Attempts) -> None:
-        """Raises TopicGone if the topic, by that id, is not there for those who ask for it either."""
+        """Raise TopicGone if other brokers, too, have no topic of that id."""
         found = self._cluster.describe([self._partition.topic]).get(self._partition.topic)
         if found is None or self._partition.partition not in found.partitions:
             attempts.again(TopicGone(f"{message}: the topic was deleted, or never had that partition"))
         elif self._topic_id and found.id not in (self._topic_id, _NO_ID):
-            raise TopicGone(f"{message}: the topic was deleted and made again")
+            raise TopicGone(f"{message}: the topic was deleted and created again")

@@ -1,9 +1,9 @@
-"""The way to a broker: who leads which partition, where brokers are, and the connections to them.
+"""Connections to brokers, and which of them leads which partition.
 
-Nothing is asked before somebody needs it, and nothing is asked again before somebody was sent to the wrong
-broker or found nobody there: `forget_leaders`.
+Leaders are looked up when first needed, and again only after a request has failed at the wrong broker or an
+unreachable one: `forget_leaders`.
 
-**Invariant:** a connection is used by the process that made it only: after a fork all are made anew.
+**Invariant:** a connection is used only by the process that made it: after a fork all are opened again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Routes:
         self._is_closed = False
 
     def ask(self, exchange: Exchange[Answer], attempts: Attempts) -> Answer:
-        """The answer of any broker that can be reached."""
+        """The answer of any reachable broker."""
         problems = []
         for address in self._addresses():
             try:
@@ -54,10 +54,10 @@ class Routes:
         raise ConnectionLost(f"no broker can be reached: {'; '.join(problems)}")
 
     def connect(self, address: Address, attempts: Attempts) -> Connection:
-        """The connection to that address, made if there is none."""
+        """The connection to that address, opened if needed."""
         self._drop_if_forked()
         if self._is_closed:
-            raise BadProperty("this Cluster is closed")
+            raise BadProperty("the Cluster is closed")
         connection = self._connections.get(address)
         if connection is not None and connection.is_open:
             if connection.is_fresh or connection.under_way_count:
@@ -70,7 +70,7 @@ class Routes:
         return connection
 
     def refresh(self, topics: Collection[str] | None, attempts: Attempts) -> dict[str, DescribedTopic]:
-        """Those of the topics that exist, as a broker has them now."""
+        """The existing ones of the topics, as a broker describes them now."""
         metadata: Metadata = self.ask(MetadataExchange(topics), attempts)
         if metadata.error_code:
             raise Refused(f"Metadata: {name_of(metadata.error_code)}", metadata.error_code)
@@ -88,27 +88,25 @@ class Routes:
         return found
 
     def learn(self, topics: Collection[str], attempts: Attempts) -> None:
-        """Ask for those topics whose leaders are not known, in one request."""
+        """Look up the topics whose leaders are unknown, in one request."""
         self._drop_if_forked()
         unknown = sorted(set(topics) - self._topics.keys())
         if unknown:
             self.refresh(unknown, attempts)
 
     def leader_address(self, partition: TopicPartition) -> Address:
-        """Where the leader is, by what was learnt. TopicGone or ConnectionLost if it is nowhere."""
+        """The known address of the leader. Raises TopicGone or ConnectionLost if there is none; after looking
+        up all partitions of the topic, call `forget_leaders` then."""
         topic = self._topics.get(partition.topic)
         if topic is None or partition.partition not in topic.leaders:
-            self._topics.pop(partition.topic, None)
             raise TopicGone(f"{partition} does not exist: the topic was deleted, or never had that partition")
-        leader = topic.leaders[partition.partition]
-        address = self._nodes.get(leader)
+        address = self._nodes.get(topic.leaders[partition.partition])
         if address is None:
-            self._topics.pop(partition.topic, None)
             raise ConnectionLost(f"{partition} has no leader at the moment")
         return address
 
     def topic_id(self, topic: str) -> bytes | None:
-        """The id of a topic by what was learnt."""
+        """The known id of a topic."""
         known = self._topics.get(topic)
         return None if known is None else known.id
 
@@ -121,7 +119,7 @@ class Routes:
         self._drop()
 
     def _addresses(self) -> Iterator[Address]:
-        """Open connections first, then the brokers that were told of, then those we were given."""
+        """Open connections first, then the known brokers, then the bootstrap servers."""
         self._drop_if_forked()
         is_open = [address for address, connection in self._connections.items() if connection.is_fresh]
         yield from dict.fromkeys([*is_open, *self._nodes.values(), *self._bootstrap])

@@ -5,7 +5,7 @@
 | 1    | `n,,n=user,r=nonce`                 | `r=nonce and more,s=salt,i=rounds`  |
 | 2    | `c=biws,r=nonce and more,p=proof`   | `v=signature`, or `e=reason`        |
 
-**Invariant:** a broker that does not know the password is not believed.
+**Invariant:** a broker that does not know the password is not trusted.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ import binascii
 import hashlib
 import hmac
 
+from tidelog.base.limits import SCRAM_ROUNDS_MAX, SCRAM_ROUNDS_MIN
 from tidelog.client.errors import AuthenticationFailed
-
-ROUNDS_MIN = 4_096
-ROUNDS_MAX = 1_000_000  # a broker may not keep us busy for ever
 
 
 class Scram:
@@ -34,13 +32,15 @@ class Scram:
         return f"n,,{self._first_bare}".encode()
 
     def final_message(self, challenge: bytes) -> bytes:
-        """The proof that we know the password; keeps what the broker must answer."""
+        """The proof of the password; keeps the signature that the broker must answer with."""
         fields = _read_fields(challenge)
         nonce, rounds = fields.get("r", ""), fields.get("i", "")
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise AuthenticationFailed("SCRAM: the broker's nonce does not begin with ours")
-        if not rounds.isdecimal() or not ROUNDS_MIN <= int(rounds) <= ROUNDS_MAX:
-            raise AuthenticationFailed(f"SCRAM: {rounds!r} iterations are not in {ROUNDS_MIN}–{ROUNDS_MAX}")
+        if not rounds.isdecimal() or not SCRAM_ROUNDS_MIN <= int(rounds) <= SCRAM_ROUNDS_MAX:
+            raise AuthenticationFailed(
+                f"SCRAM: {rounds!r} iterations are not in {SCRAM_ROUNDS_MIN}–{SCRAM_ROUNDS_MAX}"
+            )
         salted = hashlib.pbkdf2_hmac(
             self._hash_name, self._password, _decode64(fields.get("s", "")), int(rounds)
         )
@@ -69,7 +69,7 @@ def _read_fields(message: bytes) -> dict[str, str]:
     try:
         parts = [part.partition("=") for part in message.decode().split(",")]
     except UnicodeDecodeError:
-        raise AuthenticationFailed("SCRAM: the broker's message is no text") from None
+        raise AuthenticationFailed("SCRAM: the broker's message is not UTF-8") from None
     return {name: value for name, _, value in parts}
 
 

@@ -34,17 +34,17 @@ _CONVERT = {
 _JAAS_OPTION = re.compile(r"""(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
 _NONCE_SIZE = 24
 
-# Yields what to send, is sent what came back, ends when the broker has accepted us.
+# Yields messages to send, receives the answers, ends when the broker has accepted the client.
 SaslMessages = Generator[bytes, bytes, None]
 
 
 class Security:
-    """What a client's properties say about security, checked when it is made."""
+    """The security properties of a client, checked when constructed."""
 
     def __init__(self, properties: Properties) -> None:
         protocol = properties.get("security.protocol", "PLAINTEXT").strip().upper()
         if protocol not in PROTOCOLS:
-            raise BadProperty(f"security.protocol={protocol}: one of {', '.join(PROTOCOLS)} is needed")
+            raise BadProperty(f"security.protocol={protocol}: expected one of {', '.join(PROTOCOLS)}")
         self.protocol = protocol
         self.tls = make_tls_context(properties) if protocol.endswith("SSL") else None
         self.mechanism = ""
@@ -53,7 +53,7 @@ class Security:
             self._username, self._password = _read_credentials(properties)
 
     def sasl_messages(self) -> SaslMessages:
-        """One exchange with a broker, in the mechanism that was chosen."""
+        """One exchange with a broker, in the configured mechanism."""
         if self.mechanism == "PLAIN":
             yield b"\0".join((b"", self._username.encode(), self._password.encode()))
             return
@@ -66,7 +66,7 @@ class Security:
 
 def make_tls_context(properties: Properties) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # An empty algorithm is how Kafka's users switch the check of the host's name off.
+    # Kafka's users disable the host name check by an empty algorithm.
     context.check_hostname = properties.get("ssl.endpoint.identification.algorithm", "https").strip() != ""
     _trust(context, properties)
     _identify(context, properties)
@@ -90,15 +90,15 @@ def _trust(context: ssl.SSLContext, properties: Properties) -> None:
 
 
 def _only_certificates(text: str) -> str:
-    """A bundle as tools print it has words between the certificates."""
+    """The certificates of a bundle, without the text that tools print between them."""
     found = re.findall(r"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", text, re.DOTALL)
     if not found:
-        raise ValueError("no BEGIN CERTIFICATE in it")
+        raise ValueError("it has no BEGIN CERTIFICATE")
     return "\n".join(found)
 
 
 def _identify(context: ssl.SSLContext, properties: Properties) -> None:
-    """The client's own certificate, if it has one."""
+    """Load the client's own certificate, if it has one."""
     password = properties.get("ssl.key.password")
     key, chain = properties.get("ssl.keystore.key"), properties.get("ssl.keystore.certificate.chain")
     path = properties.get("ssl.keystore.location")
@@ -111,7 +111,7 @@ def _identify(context: ssl.SSLContext, properties: Properties) -> None:
         pem = _read_pem(properties, name, path)
     else:
         return
-    # OpenSSL takes a key from a file only; this one is readable by us alone and gone at once.
+    # OpenSSL reads a key only from a file; this one is readable only by this user and removed at once.
     with tempfile.NamedTemporaryFile(suffix=".pem") as file:
         file.write(pem)
         file.flush()
@@ -131,7 +131,7 @@ def _read_pem(properties: Properties, name: str, path: str) -> bytes:
     if kind in ("JKS", "PKCS12") or _PEM_MARK not in content:
         found = kind if kind not in ("", "PEM") else "not PEM"
         raise BadProperty(
-            f"{name}={path} is {found}; only PEM can be read here. Convert it: "
+            f"{name}={path} is {found}; only PEM is supported. Convert it: "
             + _CONVERT[name].format(path=path)
         )
     return content
@@ -140,7 +140,9 @@ def _read_pem(properties: Properties, name: str, path: str) -> bytes:
 def _read_mechanism(properties: Properties) -> str:
     mechanism = properties.get("sasl.mechanism", "GSSAPI").strip().upper()
     if mechanism not in MECHANISMS:
-        raise BadProperty(f"sasl.mechanism={mechanism} is not supported; these are: {', '.join(MECHANISMS)}")
+        raise BadProperty(
+            f"sasl.mechanism={mechanism} is not supported; choose one of {', '.join(MECHANISMS)}"
+        )
     return mechanism
 
 

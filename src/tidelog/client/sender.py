@@ -4,11 +4,11 @@
     sender.send(partition, batch, record_count)    # blocks only when enough is under way
     sender.flush()                                 # everything is in the log, or SendFailed
 
-A request takes one batch of each partition and goes out when `max.request.size` is gathered or a partition
-has a second batch. What passes is sent again with the same sequences until `delivery.timeout.ms` is over
-(`lanes` has the rules); what does not ends the sender.
+A request has one batch of each partition and is sent when `max.request.size` is reached or a partition
+has a second batch. After a retriable error a batch is sent again with the same sequence until
+`delivery.timeout.ms` is over (`lanes` has the rules); any other error ends the sender.
 
-**Invariant:** under way and gathered are at most `max.in.flight.requests.per.connection` requests and one
+**Invariant:** under way or gathered are at most `max.in.flight.requests.per.connection` requests and one
 more for each leader, and a batch or two for each partition; nothing waits without a time limit.
 """
 
@@ -38,7 +38,7 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.produce import ProducedPartition
 
 ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
-IDEMPOTENT_IN_FLIGHT_MAX = 5  # so many batches a broker can tell from duplicates
+IDEMPOTENT_IN_FLIGHT_MAX = 5  # a broker recognizes duplicates among so many batches
 _TOO_LARGE = (ErrorCode.message_too_large, ErrorCode.record_list_too_large)
 _FENCED = (ErrorCode.out_of_order_sequence_number, ErrorCode.unknown_producer_id)
 
@@ -60,7 +60,7 @@ class Sender:
         self._failure: ClientError | None = None
 
     def send(self, partition: TopicPartition, batch: bytearray, record_count: int) -> None:
-        """Take one record batch without producer and checksum; it is the sender's from here on."""
+        """Add one record batch without producer and checksum; the sender owns it from here on."""
         self._check()
         try:
             lane = self._lane(partition)
@@ -74,7 +74,7 @@ class Sender:
             self._fail(problem)
 
     def flush(self) -> None:
-        """Return when everything is acknowledged; raise SendFailed if something will not be."""
+        """Return when everything is acknowledged; raise SendFailed if a batch cannot be sent."""
         self._check()
         try:
             while busy := [lane for lane in self._lanes.values() if not lane.is_done]:
@@ -89,7 +89,7 @@ class Sender:
             self._fail(problem)
 
     def ends(self) -> dict[TopicPartition, tuple[int, int]]:
-        """The first offset acknowledged in each partition, and the one after the last."""
+        """The first acknowledged offset in each partition, and the one after the last."""
         return {
             partition: (lane.first_offset, lane.next_offset)
             for partition, lane in self._lanes.items()
@@ -97,7 +97,7 @@ class Sender:
         }
 
     def close(self) -> None:
-        """Send nothing more: what was not flushed may or may not be in the log."""
+        """Send nothing more: batches that were not flushed may or may not be in the log."""
         self._failure = self._failure or SendFailed("this Sender is closed")
         for channel in self._channels.values():
             for correlation, _ in channel.requests:
@@ -132,7 +132,7 @@ class Sender:
         return channel.waiting_size >= self._request_size_max
 
     def _advance(self, lane: Lane) -> None:
-        """One step that brings the lane's next batch nearer to its leader."""
+        """Take the lane's next batch one step nearer to its leader."""
         channel = lane.channel or self._assign(lane)
         while channel.requests and channel.connection.has_arrived():
             self._receive(channel)
@@ -146,7 +146,7 @@ class Sender:
             pass
 
     def _send_one(self, channel: Channel) -> bool:
-        """Send a request, if one may be under way and there is something for it."""
+        """Send a request if the window allows one and a lane has a batch."""
         if len(channel.requests) >= self._in_flight_max:
             return False
         deadline = time.monotonic() + self._delivery_seconds
@@ -181,7 +181,7 @@ class Sender:
             row = rows.get(outgoing.lane.partition)
             if row is None:
                 where = f"{outgoing.lane.partition}: {channel.connection.address}"
-                raise MalformedAnswer(f"{where} left it out of its answer to Produce")
+                raise MalformedAnswer(f"{where}: missing in the answer to Produce")
             self._settle(outgoing, row)
             self._turn_back(outgoing.lane)
 
@@ -195,7 +195,7 @@ class Sender:
             raise _refused(outgoing, row)
 
     def _lose(self, channel: Channel, problem: ConnectionLost) -> None:
-        """The connection is gone: what it did not answer is sent again, wherever the leader is then."""
+        """The connection is lost: its unanswered batches are sent again, to whichever broker leads then."""
         self._channels.pop(channel.connection, None)
         for _, batches in channel.requests:
             for outgoing in batches:
@@ -265,7 +265,7 @@ def _refused(outgoing: Outgoing, row: ProducedPartition) -> SendFailed:
 def _read_acks(properties: Properties) -> tuple[int, bool]:
     text = properties.get("acks", "all").strip().lower()
     if text not in ACKS:
-        raise BadProperty(f"acks={text}: one of {', '.join(ACKS)} is needed")
+        raise BadProperty(f"acks={text}: expected one of {', '.join(ACKS)}")
     is_idempotent = read_switch(properties, "enable.idempotence", ACKS[text] == -1)
     if is_idempotent and ACKS[text] != -1:
         raise BadProperty(f"acks={text}: enable.idempotence=true needs acks=all")
@@ -277,5 +277,5 @@ def _read_in_flight(properties: Properties, is_idempotent: bool) -> int:
     wanted = read_number(properties, name, IDEMPOTENT_IN_FLIGHT_MAX, 1)
     if is_idempotent and wanted > IDEMPOTENT_IN_FLIGHT_MAX:
         raise BadProperty(f"{name}={wanted}: enable.idempotence=true allows {IDEMPOTENT_IN_FLIGHT_MAX}")
-    # Without sequences a batch that is sent again would come behind those sent after it.
+    # Without sequences a batch that is sent again would be appended after later batches.
     return wanted if is_idempotent else 1

@@ -1,7 +1,7 @@
-"""Sockets to brokers: made, wrapped in TLS where that is wanted, and written to without waiting.
+"""Sockets to brokers: connected, wrapped in TLS if configured, and written to without waiting.
 
-**Invariant:** what goes wrong while connecting is a `ConnectionLost`, which passes, or an
-`AuthenticationFailed`, which does not.
+**Invariant:** a failure while connecting is a `ConnectionLost`, which is retriable, or an
+`AuthenticationFailed`, which is not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def connect(host: str, port: int, security: Security, timeout_seconds: float) ->
         sock.close()
         if error.reason in _NO_TLS:
             raise AuthenticationFailed(
-                f"{address} does not speak TLS ({error.reason}): is security.protocol right?"
+                f"{address} does not speak TLS ({error.reason}): check security.protocol"
             ) from error
         raise ConnectionLost(f"{address}: TLS: {error}") from error
     except OSError as error:
@@ -47,7 +47,7 @@ def connect(host: str, port: int, security: Security, timeout_seconds: float) ->
 
 
 def send_some(sock: socket.socket, views: list[memoryview]) -> int:
-    """How many bytes went out; 0 if there is no room for any."""
+    """The number of bytes sent; 0 if the socket's buffer is full."""
     sock.settimeout(0)
     try:
         if isinstance(sock, ssl.SSLSocket):
@@ -58,7 +58,7 @@ def send_some(sock: socket.socket, views: list[memoryview]) -> int:
 
 
 def skip_sent(views: list[memoryview], size: int) -> None:
-    """Take `size` bytes from the front."""
+    """Remove `size` bytes from the front."""
     count = 0
     while count < len(views) and size >= len(views[count]):
         size -= len(views[count])

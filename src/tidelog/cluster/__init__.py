@@ -1,4 +1,4 @@
-"""The facts that all brokers share: the store, the image of it, and the controller that changes it.
+"""The state shared by all brokers: the store, its image, and the decisions of the controller.
 
 **Invariant:** a change is in the store before anything acts on it.
 """

@@ -1,10 +1,10 @@
-"""Who may come in: SCRAM credentials, as facts in the tree and decisions about them (KIP-554).
+"""SCRAM credentials, as facts in the tree and decisions about them (KIP-554).
 
-A credential is what Kafka keeps: salt, stored key, server key and iterations (RFC 5802). Neither a password
-nor a salted password is kept: with the first two keys one can check a client and prove oneself to it, not
-log in as it.
+A credential has the same fields as Kafka's: salt, stored key, server key and iterations (RFC 5802). Neither a
+password nor a salted password is kept: the two keys suffice to authenticate a client, and for the broker to
+authenticate itself, but not to log in as the user.
 
-**Invariant:** a user has one change in a request or none, and a request changes a bounded number of users;
+**Invariant:** a request has at most one change per user and a bounded number of users;
 nothing in here can be printed with its keys.
 """
 
@@ -17,17 +17,18 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tidelog.base.limits import (
+    SCRAM_ITERATIONS_MAX,
+    SCRAM_ITERATIONS_MIN,
     SCRAM_SALT_SIZE_MAX,
     SCRAM_USER_LENGTH_MAX,
     SCRAM_USERS_CHANGED_MAX,
     SCRAM_USERS_MAX,
 )
-from tidelog.cluster.image import SCRAM, Image, encode_fields, escape_name
+from tidelog.cluster.facts import encode_fields
+from tidelog.cluster.image import Image
+from tidelog.cluster.paths import SCRAM, escape_name
 from tidelog.cluster.store import Create, Delete, Operation, Write
-from tidelog.protocol.errors import ErrorCode
-
-ITERATIONS_MIN = 4_096
-ITERATIONS_MAX = 16_384
+from tidelog.protocol.errors import ErrorCode, Problem
 
 
 class Mechanism(NamedTuple):
@@ -58,21 +59,16 @@ class Upsertion(NamedTuple):
         return f"Upsertion(user={self.user!r}, mechanism={self.mechanism})"
 
 
-class Refusal(NamedTuple):
-    error: ErrorCode
-    message: str | None
-
-
-_TWICE = Refusal(
+_TWICE = Problem(
     ErrorCode.duplicate_resource, "A user credential cannot be altered twice in the same request"
 )
-_NAMELESS = Refusal(ErrorCode.unacceptable_credential, "Username must not be empty")
-_NO_MECHANISM = Refusal(ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism")
-_ABSENT = Refusal(ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist")
-_TOO_MANY = Refusal(
+_NAMELESS = Problem(ErrorCode.unacceptable_credential, "Username must not be empty")
+_NO_MECHANISM = Problem(ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism")
+_ABSENT = Problem(ErrorCode.resource_not_found, "Attempt to delete a user credential that does not exist")
+_TOO_MANY = Problem(
     ErrorCode.policy_violation, f"At most {SCRAM_USERS_CHANGED_MAX} users are altered by one request"
 )
-_KEYLESS = Refusal(ErrorCode.unknown_server_error, None)  # so says Kafka, which cannot sign with no key
+_KEYLESS = Problem(ErrorCode.unknown_server_error, "")  # Kafka's answer for an empty key
 
 
 def scram_path(user: str) -> str:
@@ -80,7 +76,7 @@ def scram_path(user: str) -> str:
 
 
 def credentials_of(image: Image, user: str) -> list[tuple[Mechanism, int]]:
-    """The mechanisms that the user has a credential of, and the iterations of each."""
+    """The mechanisms for which a user has a credential, with the iterations of each."""
     kept = image.scram.get(user, {})
     return [
         (mechanism, kept[mechanism.name]["iterations"])
@@ -90,7 +86,7 @@ def credentials_of(image: Image, user: str) -> list[tuple[Mechanism, int]]:
 
 
 def derive_credential(upsertion: Upsertion) -> dict[str, Any]:
-    """What is kept of a salted password."""
+    """The stored fields of a salted password."""
     digest = MECHANISMS[upsertion.mechanism].digest
     client_key = hmac.digest(upsertion.salted_password, b"Client Key", digest)
     return {
@@ -103,16 +99,16 @@ def derive_credential(upsertion: Upsertion) -> dict[str, Any]:
 
 class Alteration(NamedTuple):
     operations: list[Operation]
-    altered: list[str]  # the users whose change is in the operations
-    refused: dict[str, Refusal]
+    altered: list[str]  # the users whose change is among the operations
+    refused: dict[str, Problem]
 
 
 def decide_alteration(
     image: Image, deletions: Sequence[Deletion], upsertions: Sequence[Upsertion]
 ) -> Alteration:
-    """What can be changed, in one go; the first thing that is wrong with a user's changes is told."""
+    """The operations for the changes that are allowed, and the first problem of each refused user."""
     accepted: dict[str, Deletion | Upsertion] = {}
-    refused: dict[str, Refusal] = {}
+    refused: dict[str, Problem] = {}
     room = SCRAM_USERS_MAX - len(image.scram)
     changes: list[Deletion | Upsertion] = [*deletions, *upsertions]
     for change in changes:
@@ -131,7 +127,7 @@ def decide_alteration(
     return Alteration(operations, list(accepted), refused)
 
 
-def _problem(image: Image, change: Deletion | Upsertion, room: int) -> Refusal | None:
+def _problem(image: Image, change: Deletion | Upsertion, room: int) -> Problem | None:
     if not change.user:
         return _NAMELESS
     mechanism = MECHANISMS.get(change.mechanism)
@@ -139,25 +135,27 @@ def _problem(image: Image, change: Deletion | Upsertion, room: int) -> Refusal |
         return _NO_MECHANISM
     if isinstance(change, Deletion):
         return None if mechanism.name in image.scram.get(change.user, {}) else _ABSENT
-    if change.iterations < ITERATIONS_MIN:
-        return Refusal(ErrorCode.unacceptable_credential, "Too few iterations")
-    if change.iterations > ITERATIONS_MAX:
-        return Refusal(ErrorCode.unacceptable_credential, "Too many iterations")
+    if change.iterations < SCRAM_ITERATIONS_MIN:
+        return Problem(ErrorCode.unacceptable_credential, "Too few iterations")
+    if change.iterations > SCRAM_ITERATIONS_MAX:
+        return Problem(ErrorCode.unacceptable_credential, "Too many iterations")
     if not change.salted_password:
         return _KEYLESS
     return _too_much(change, room <= 0 and change.user not in image.scram)
 
 
-def _too_much(change: Upsertion, is_full: bool) -> Refusal | None:
-    """Bounds of our own: what is kept stays in the memory of every broker."""
+def _too_much(change: Upsertion, is_full: bool) -> Problem | None:
+    """Bounds of our own: every broker keeps all credentials in memory."""
     if len(change.user) > SCRAM_USER_LENGTH_MAX:
-        return Refusal(
+        return Problem(
             ErrorCode.unacceptable_credential, f"Username has more than {SCRAM_USER_LENGTH_MAX} characters"
         )
     if len(change.salt) > SCRAM_SALT_SIZE_MAX:
-        return Refusal(ErrorCode.unacceptable_credential, f"Salt has more than {SCRAM_SALT_SIZE_MAX} bytes")
+        return Problem(ErrorCode.unacceptable_credential, f"Salt has more than {SCRAM_SALT_SIZE_MAX} bytes")
     if is_full:
-        return Refusal(ErrorCode.policy_violation, f"There are {SCRAM_USERS_MAX} users; no more are kept")
+        return Problem(
+            ErrorCode.policy_violation, f"There are {SCRAM_USERS_MAX} users already, which is the limit"
+        )
     return None
 
 

@@ -7,27 +7,29 @@ when the store has confirmed the operations.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from tidelog.cluster.facts import (
+    FLUSHED,
+    NOBODY,
+    UNFLUSHED,
+    BrokerEpoch,
+    BrokerFacts,
+    PartitionFacts,
+    TopicFacts,
+    encode_fields,
+)
 from tidelog.cluster.features import decide_first_levels
-from tidelog.cluster.image import (
+from tidelog.cluster.image import Image
+from tidelog.cluster.paths import (
     BROKER_EPOCHS,
     BROKERS,
     CLUSTER,
     CONTROLLER,
     CONTROLLER_EPOCH,
-    FLUSHED,
     NAMES,
-    NOBODY,
     PRODUCER_IDS,
-    UNFLUSHED,
-    BrokerEpoch,
-    BrokerFacts,
-    Image,
-    PartitionFacts,
-    TopicFacts,
     config_path,
-    encode_fields,
 )
 from tidelog.cluster.store import Check, Create, Delete, Operation, Write
 
@@ -45,8 +47,8 @@ def decode_id(text: str) -> bytes:
 
 
 def decide_first_start(image: Image, cluster_id: bytes, is_alone: bool = False) -> list[Operation]:
-    """The nodes that every cluster has, as far as they are missing; and newer levels, for a broker that has
-    its store to itself."""
+    """Create the missing nodes that every cluster has; raise the levels for a broker that has its store to
+    itself."""
     operations: list[Operation] = []
     if CLUSTER not in image.versions:
         operations += [
@@ -60,8 +62,8 @@ def decide_first_start(image: Image, cluster_id: bytes, is_alone: bool = False) 
 
 
 def decide_fence(image: Image, node_id: int) -> list[Operation]:
-    """Raise the epoch of a broker that is about to open its logs: whatever its last process asked for is
-    refused from here on, and nobody takes it for registered."""
+    """Raise the epoch of a broker that is about to open its logs: requests of its previous process are
+    refused from here on, and the broker no longer counts as registered."""
     last, path = image.broker_epochs.get(node_id), f"{BROKERS}/{node_id}"
     raised = BrokerEpoch(1, 1) if last is None else last._replace(epoch=last.epoch + 1)
     return [
@@ -71,14 +73,14 @@ def decide_fence(image: Image, node_id: int) -> list[Operation]:
 
 
 def decide_registration(
-    image: Image, broker: BrokerFacts, is_trusted: bool, directories: Sequence[str]
+    image: Image, broker: BrokerFacts, is_trusted: bool, notes: Mapping[str, int]
 ) -> list[Operation]:
-    """Register under the epoch in `broker`. If the broker may have lost what was not flushed, it is trusted
-    from here on only: no membership of before counts any more."""
+    """Register under the epoch in `broker`; `notes` has the epoch of each directory's note. A broker that may
+    have lost unflushed records is trusted from this epoch on: its earlier memberships do not count."""
     node_id, epoch = broker.node_id, broker.epoch
     last, path = image.broker_epochs[node_id], f"{BROKERS}/{node_id}"
     since = last.trusted_since if is_trusted else epoch
-    known = BrokerEpoch(epoch, since, broker.directory, False, epoch, tuple(directories))
+    known = BrokerEpoch(epoch, since, broker.directory, False, epoch, notes)
     return [
         _write_or_create(image, f"{BROKER_EPOCHS}/{node_id}", known.encode()),
         *([Delete(path)] if path in image.versions else []),
@@ -87,7 +89,7 @@ def decide_registration(
 
 
 def decide_unregistration(image: Image, node_id: int) -> list[Operation]:
-    """A broker that is gone is not expected back. What its epochs fence stays."""
+    """Retire a broker that is gone: it is not expected back. Its epochs stay fenced."""
     last, path = image.broker_epochs[node_id], f"{BROKER_EPOCHS}/{node_id}"
     return [Write(path, last._replace(is_retired=True).encode(), image.versions[path])]
 
@@ -98,7 +100,7 @@ def _write_or_create(image: Image, path: str, data: bytes) -> Operation:
 
 
 def decide_candidacy(image: Image, node_id: int) -> list[Operation]:
-    """Become the controller, under an epoch that no controller before has had."""
+    """Become the controller, under an epoch higher than any controller's before."""
     epoch = image.controller_epoch + 1
     return [
         Write(CONTROLLER_EPOCH, encode_fields(epoch=epoch), image.versions[CONTROLLER_EPOCH]),
@@ -114,7 +116,7 @@ def decide_topic(
     assignment: list[list[int]],
     is_flushed: bool = False,
 ) -> list[Operation]:
-    """`is_flushed`: its members flush what counts from the beginning."""
+    """Create a topic. `is_flushed`: all committed records are flushed by the members from the beginning."""
     topic = TopicFacts(topic_id, name, dict(config), 0)
     operations: list[Operation] = [
         Create(f"{NAMES}/{name}", encode_fields(id=topic_id.hex())),
@@ -126,7 +128,7 @@ def decide_topic(
 
 
 def _first_facts(image: Image, replicas: list[int], is_flushed: bool) -> PartitionFacts:
-    """A new partition is in sync wherever somebody is there to have it."""
+    """A new partition is in sync on those of its replicas that are available."""
     members = {node_id: image.brokers[node_id].epoch for node_id in replicas if image.is_able(node_id)}
     leader = next(iter(members), NOBODY)
     in_sync, flush = (
@@ -139,7 +141,7 @@ def _first_facts(image: Image, replicas: list[int], is_flushed: bool) -> Partiti
 def decide_growth(
     image: Image, topic: TopicFacts, added: list[list[int]], is_flushed: bool = False
 ) -> list[Operation]:
-    """More partitions, numbered on; refused if somebody changed the topic meanwhile."""
+    """Add partitions at the end; refused by the store if the topic has changed in between."""
     operations: list[Operation] = [Check(topic.path(), topic.version)]
     for index, replicas in enumerate(added, start=len(topic.partitions)):
         operations.append(Create(topic.path(index), _first_facts(image, replicas, is_flushed).encode()))
@@ -156,14 +158,14 @@ def decide_topic_config(topic: TopicFacts, config: Mapping[str, str]) -> list[Op
 
 
 def _encode_topic(topic: TopicFacts, config: Mapping[str, str]) -> bytes:
-    """With the settings that it will have. That it was ever compacted is never forgotten."""
+    """The topic's node with its new settings, and whether it ever was compacted."""
     policies = topic.config.get(CLEANUP_POLICY, ""), config.get(CLEANUP_POLICY, "")
     marks = {"was_compacted": True} if topic.was_compacted or "compact" in "".join(policies) else {}
     return encode_fields(name=topic.name, config=dict(config), **marks)
 
 
 def decide_config(image: Image, kind: str, name: str, config: Mapping[str, str]) -> list[Operation]:
-    """The settings of a broker, of all brokers, of a group or of client metrics, as a whole."""
+    """Replace the settings of a broker, of all brokers, of a group or of client metrics."""
     path = config_path(kind, name)
     version = image.versions.get(path)
     if version is None:
@@ -172,6 +174,6 @@ def decide_config(image: Image, kind: str, name: str, config: Mapping[str, str])
 
 
 def decide_producer_ids(image: Image) -> list[Operation]:
-    """Take the next block of producer ids for this broker."""
+    """Allocate the next block of producer ids to this broker."""
     fields = encode_fields(next=image.next_producer_id + PRODUCER_ID_BLOCK_SIZE)
     return [Write(PRODUCER_IDS, fields, image.versions[PRODUCER_IDS])]

@@ -1,59 +1,42 @@
-"""Who leads a partition: from the facts to the facts as they should be (R7, KIP-966).
+"""Election of a partition's leader: from its facts to the facts as they should be (R7, KIP-966).
 
-| asked of                                  | may lead                                                |
-|-------------------------------------------|---------------------------------------------------------|
-| members of the ISR                        | there, not stopping, count                              |
-| eligible ones, if there is none of those  | there, not stopping, count                              |
-| if no member counts: all members          | the longest log, once all have said where theirs end    |
-| in an unclean election: replicas there    | the longest log, once all of those have                 |
+| candidates                                      | may lead                                             |
+|-------------------------------------------------|------------------------------------------------------|
+| members of the ISR                              | if available, not stopping, and counting             |
+| eligible replicas, if no ISR member may lead    | if available, not stopping, and counting             |
+| if no member counts: all members                | the longest log, once all have reported its end      |
+| in an unclean election: the available replicas  | the longest log, once all of these have reported     |
 
-Of several that count the first in the order of replicas leads. A member counts if it has all that was
-committed (`Image.counts`). Without a leader, replicas write into the partition where their logs end.
+Of several candidates the first in the order of replicas leads. A member counts if it has all committed
+records (`Image.counts`). Without a leader, replicas write the end of their log into the partition's node.
 
-**Invariant:** who leads had all that was committed, unless no member has or an unclean election was asked
-for. While too few count for anything more to be committed, every member stays listed.
+**Invariant:** the leader has all committed records, unless no member has them or an unclean election was
+requested. While too few members count to commit anything more, every member stays listed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
-from tidelog.cluster.image import (
-    FLUSHED,
-    NOBODY,
-    NOWHERE,
-    TORN_STAMP,
-    Answer,
-    Image,
-    PartitionFacts,
-    TopicFacts,
-)
-
-
-class Elected(NamedTuple):
-    """A partition as the controller wants to have it."""
-
-    topic: TopicFacts
-    index: int  # type: ignore[assignment]  # Kafka's word; nobody searches this tuple
-    facts: PartitionFacts
+from tidelog.cluster.facts import FLUSHED, NOBODY, NOWHERE, TORN_STAMP, Answer, PartitionFacts
+from tidelog.cluster.image import Image
 
 
 def min_insync(replicas: Sequence[int], settings: TopicSettings) -> int:
-    """How many replicas must have a record for it to be committed: never more than there are, as in Kafka."""
+    """How many replicas must have a record for it to be committed: at most all, as in Kafka."""
     return min(settings.min_insync_replicas, len(replicas))
 
 
 def is_fit(image: Image, facts: PartitionFacts) -> bool:
-    """Whether the leader can go on as it is. One that may have lost its end needs a new epoch, at least: it
-    would give the same offsets again."""
+    """Whether the leader may go on. A leader that may have lost the end of its log needs a new epoch, because
+    it would allocate the same offsets again."""
     return image.is_able(facts.leader) and image.is_trusted(facts, facts.leader)
 
 
 def leave(facts: PartitionFacts, stay: list[int], minimum: int) -> tuple[list[int], dict[int, int]]:
-    """Who is eligible, and all members, when only those `stay` in the ISR."""
+    """The eligible replicas, and all members, when only `stay` remain in the ISR."""
     eligible: list[int] = []
     if len(stay) < minimum:
         former = {*facts.in_sync_replicas, *facts.eligible}
@@ -63,7 +46,8 @@ def leave(facts: PartitionFacts, stay: list[int], minimum: int) -> tuple[list[in
 
 
 def state(facts: PartitionFacts, node_id: int, stamp: int) -> PartitionFacts | None:
-    """With what a member says of its log; None if the store has it, or does not count on that replica."""
+    """The partition with a member's statement about its log; None if the store has it, or the replica is no
+    member."""
     if node_id not in facts.listed or facts.stamp(node_id) == stamp:
         return None
     answers = {other: each for other, each in facts.answers.items() if other != node_id}
@@ -71,7 +55,7 @@ def state(facts: PartitionFacts, node_id: int, stamp: int) -> PartitionFacts | N
 
 
 def give_up(facts: PartitionFacts, node_id: int, stamp: int) -> PartitionFacts | None:
-    """Without a leader if it was this one, whose log cannot be used; and with what it says of that."""
+    """The partition without this leader, whose log cannot be used, and with its statement."""
     stated = state(facts, node_id, stamp)
     if facts.leader == node_id:
         return (stated or facts).without_leader()
@@ -79,7 +63,7 @@ def give_up(facts: PartitionFacts, node_id: int, stamp: int) -> PartitionFacts |
 
 
 def elect(image: Image, facts: PartitionFacts, settings: TopicSettings) -> PartitionFacts | None:
-    """The partition with the best leader that it can have; None if that is as it is now."""
+    """The partition with the best possible leader; None if that is the present state."""
     able = [n for n in facts.replicas if image.is_able(n) and image.counts(facts, n)]
     in_sync = [n for n in able if n in facts.in_sync_replicas]
     eligible = [n for n in able if n in facts.eligible]
@@ -106,7 +90,7 @@ def _led(
     )
 
 
-# Recovery: no member counts that is there.
+# Recovery: no available member counts.
 
 
 def is_unclean(facts: PartitionFacts, settings: TopicSettings) -> bool:
@@ -114,20 +98,20 @@ def is_unclean(facts: PartitionFacts, settings: TopicSettings) -> bool:
 
 
 def asked(image: Image, facts: PartitionFacts, settings: TopicSettings) -> list[int]:
-    """The replicas that must say where their logs end for the partition to get a leader."""
+    """The replicas that must report the end of their log before the partition gets a leader."""
     if facts.leader != NOBODY or not image.has_recovery:
         return []
     counting = [node_id for node_id in facts.listed if image.counts(facts, node_id)]
     if is_unclean(facts, settings):
         is_led_soon = any(map(image.is_able, counting))
         return [] if is_led_soon else [n for n in facts.replicas if image.is_able(n)]
-    # One that counts and is not there may have more than the others, unless some of them have all.
+    # An unavailable member that counts may have more records, unless all committed records are flushed.
     awaited = [n for n in counting if facts.flush != FLUSHED or image.is_able(n)]
     return facts.listed if settings.recovers_balanced and not awaited else []
 
 
 def answered(image: Image, facts: PartitionFacts) -> dict[int, Answer]:
-    """What still holds: a broker that has registered since may have another log."""
+    """The answers still valid: after a new registration a broker may have another log."""
     epochs = image.broker_epochs
     return {
         n: each for n, each in facts.answers.items() if n in epochs and epochs[n].epoch == each.broker_epoch
@@ -135,14 +119,15 @@ def answered(image: Image, facts: PartitionFacts) -> dict[int, Answer]:
 
 
 def _recovered(image: Image, facts: PartitionFacts, settings: TopicSettings) -> PartitionFacts | None:
-    """Led by the longest log of those asked, once enough have answered; None if it must wait."""
+    """The partition led by the longest reported log; None while too few have answered."""
     unclean = is_unclean(facts, settings)
-    if unclean and not image.has_recovery:
-        first = [n for n in (*facts.replicas_before, *facts.adding) if image.is_able(n)][:1]
-        return _led(image, facts, first, [], {}) if first else None
+    if not image.has_recovery:
+        return _recovered_unasked(image, facts, settings)
     wanted, minimum = asked(image, facts, settings), min_insync(facts.replicas, settings)
     answers = {n: each for n, each in answered(image, facts).items() if n in wanted}
-    open_logs = {n: each for n, each in answers.items() if each.end_offset != NOWHERE}
+    # If all committed records are flushed some answers suffice, so unavailable replicas are ignored.
+    ignored = [n for n in answers if facts.flush == FLUSHED and not image.is_able(n)]
+    open_logs = {n: each for n, each in answers.items() if each.end_offset != NOWHERE and n not in ignored}
     if unclean:
         is_enough = len(answers) == len(wanted)
     else:
@@ -155,21 +140,36 @@ def _recovered(image: Image, facts: PartitionFacts, settings: TopicSettings) -> 
     if not image.is_able(longest):
         return None
     left: tuple[list[int], dict[int, int]] = ([], {}) if unclean else leave(facts, [longest], minimum)
-    return _led(image, facts, [longest], *left)
+    # The epoch of a store that was restored from a backup may be lower than those in the logs.
+    newest = max(facts.leader_epoch, *(each.leader_epoch for each in open_logs.values()))
+    return _led(image, replace(facts, leader_epoch=newest), [longest], *left)
+
+
+def _recovered_unasked(image: Image, facts: PartitionFacts, settings: TopicSettings) -> PartitionFacts | None:
+    """Before all brokers support recovery: led by the first replica, if unclean, or by the only member, which
+    may have failed to report that it recovered alone (`recovered_alone`)."""
+    if is_unclean(facts, settings):
+        first = [n for n in (*facts.replicas_before, *facts.adding) if image.is_able(n)][:1]
+        return _led(image, facts, first, [], {}) if first else None
+    only = facts.listed[0] if facts.listed else NOBODY
+    if not image.is_able(only) or not settings.recovers_alone:
+        return None
+    return recovered_alone(facts, only, image.brokers[only].epoch)
 
 
 def answer(
     image: Image, facts: PartitionFacts, settings: TopicSettings, node_id: int, own: Answer
 ) -> PartitionFacts | None:
-    """With where this replica's log ends; None if nobody asks, or it has said so."""
+    """The partition with this replica's log end; None if it is not asked for, or known already."""
     if node_id not in asked(image, facts, settings) or facts.answers.get(node_id) == own:
         return None
     return replace(facts, answers=facts.answers | {node_id: own})
 
 
 def recovered_alone(facts: PartitionFacts, node_id: int, epoch: int) -> PartitionFacts | None:
-    """Led by its only member, under a new epoch: nobody else has more. It may have lost its end, and would
-    give the same offsets again. None if there are others, or it may have lost anything."""
+    """The partition led by its only member under a new epoch: no other replica has more. The epoch is new
+    because the member may have lost its log end and would allocate the same offsets again. None if there are
+    other members, or the member may have lost any record."""
     is_alone = {*facts.listed} == {node_id} and facts.leader in (node_id, NOBODY)
     if not is_alone or facts.stamp(node_id) < TORN_STAMP:
         return None
@@ -178,7 +178,7 @@ def recovered_alone(facts: PartitionFacts, node_id: int, epoch: int) -> Partitio
 
 
 def decide_preferred(image: Image, facts: PartitionFacts) -> PartitionFacts | None:
-    """The partition led by its first replica; None if that leads, or cannot."""
+    """The partition led by its first replica; None if that leads already, or cannot."""
     preferred = facts.replicas[0]
     if facts.leader in (preferred, NOBODY) or preferred not in facts.in_sync_replicas:
         return None

@@ -2,19 +2,19 @@
 
 | feature           | levels | what a level switches on                                              |
 |-------------------|--------|-----------------------------------------------------------------------|
-| `tidelog.version` | 1      | the tree of the store and what brokers tell each other, as of 0.1     |
+| `tidelog.version` | 1      | the tree of the store and the requests between brokers, as of 0.1     |
 |                   | 2      | groups in the partitions in which Kafka keeps them                    |
 
-It is what `metadata.version` is to Kafka: software that can do more waits until an operator raises the
-level, so that brokers of two versions can share a cluster while it is upgraded. It has a name of its own
-because clients and tools conclude from a level of `metadata.version` what Kafka's metadata log can hold,
-and there is none. A store from before there were levels is at the oldest one. A broker that has its store to
-itself raises the level when it starts: there is no older broker to wait for.
+It corresponds to Kafka's `metadata.version`: newer software uses its abilities only after an operator has
+raised the level, so that brokers of two versions can share a cluster during an upgrade. The name differs
+because clients and tools derive from `metadata.version` what Kafka's metadata log can hold, and Tidelog has
+no such log. A store without levels is at the oldest one. A broker that has its store to itself raises the
+level when it starts: there is no older broker to wait for.
 
-A broker says in its registration which levels it knows, and one that does not know a level which the cluster
-has come to use ends.
+A broker's registration has the levels that it supports. A broker that does not support a finalized level
+exits.
 
-**Invariant:** what is finalized is supported by all brokers; nothing is claimed that is not built.
+**Invariant:** a finalized level is supported by all brokers; no level is supported before it is built.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from tidelog.cluster.image import FEATURES, BrokerFacts, Image, encode_fields
+from tidelog.cluster.facts import BrokerFacts, encode_fields
+from tidelog.cluster.image import Image
+from tidelog.cluster.paths import FEATURES
 from tidelog.cluster.store import Create, Operation, Write
 
 
@@ -34,7 +36,7 @@ class Feature(NamedTuple):
 
 
 NAME = "tidelog.version"
-GROUPS_LEVEL = 2  # from which on groups are where Kafka keeps them
+GROUPS_LEVEL = 2  # the first level with groups where Kafka keeps them
 GROUPS_TOPIC = "__consumer_offsets"
 SUPPORTED: tuple[Feature, ...] = (Feature(NAME, 1, 2),)
 
@@ -52,8 +54,8 @@ class FeatureUpdate(NamedTuple):
 
 
 def decide_first_levels(image: Image, is_new: bool, is_alone: bool = False) -> list[Operation]:
-    """A new cluster begins with the newest levels, a store without any goes on with the oldest. A broker that
-    is alone with its store goes up to the newest."""
+    """The newest levels for a new cluster, the oldest for an existing store without levels. A broker that has
+    its store to itself raises them to the newest."""
     newest = {feature.name: feature.newest_level for feature in SUPPORTED}
     if FEATURES in image.versions:
         updates = [FeatureUpdate(name, level, UpgradeType.UPGRADE) for name, level in newest.items()]
@@ -66,13 +68,13 @@ def decide_first_levels(image: Image, is_new: bool, is_alone: bool = False) -> l
 
 
 def uses_kafka_places(image: Image) -> bool:
-    """Whether groups are in the partitions in which Kafka keeps them, or on their way there."""
+    """Whether groups are in the partitions in which Kafka keeps them, or are being moved there."""
     return image.feature_levels.get(NAME, 0) >= GROUPS_LEVEL
 
 
 def decide_moved(image: Image, index: int, awaited: Collection[int]) -> list[Operation]:
-    """One of the partitions that were to get groups from another has them; after the last, nothing is said
-    of it any more."""
+    """Record that a partition has received all its groups; after the last one the record of the moves is
+    removed."""
     moved = {*(image.groups_moved or ()), index}
     left = sorted(moved) if any(each not in moved for each in awaited) else None
     return [
@@ -89,15 +91,15 @@ def _encode(epoch: int, levels: Mapping[str, int], moved: Collection[int] | None
 def _moved_after(
     image: Image, before: Mapping[str, int], after: Mapping[str, int], is_alone: bool
 ) -> Collection[int] | None:
-    """Groups begin to move with the level; where others may just be making the topic that keeps them, also
-    while it is not known."""
+    """The partitions whose groups have moved: none at the moment the level is raised. Also while the groups
+    topic is unknown, because another broker may just be creating it."""
     is_due = before.get(NAME, 0) < GROUPS_LEVEL <= after.get(NAME, 0)
     has_groups = GROUPS_TOPIC in image.topics or not is_alone
     return () if is_due and has_groups else image.groups_moved
 
 
 def unknown_level(image: Image, supported: Sequence[Feature] = SUPPORTED) -> str | None:
-    """A finalized level that this software does not know, so that it must not use the store; or None."""
+    """A finalized level that this software does not support, so that it must not use the store; or None."""
     ranges = {feature.name: feature for feature in supported}
     for name, level in image.feature_levels.items():
         feature = ranges.get(name)
@@ -151,7 +153,7 @@ def _problem_of_others(
     update: FeatureUpdate, brokers: Mapping[int, BrokerFacts], supported: Sequence[Feature]
 ) -> str | None:
     for node_id, facts in sorted(brokers.items()):
-        # Who does not say which levels it knows is from before there was a second one of any.
+        # A broker without a list of levels is from before there was a second level of any feature.
         known = facts.features or {feature.name: (feature.oldest_level, 1) for feature in supported}
         oldest, newest = known.get(update.name, (0, 0))
         if not oldest <= update.level <= newest:

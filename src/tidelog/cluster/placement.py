@@ -1,10 +1,10 @@
-"""Where the replicas of new partitions go: over all racks first, then over all brokers (R10).
+"""Placement of the replicas of new partitions: over all racks first, then over all brokers (R10).
 
-The brokers form a ring in which neighbours sit in different racks, as far as the racks' sizes allow. One
-partition after the other is led by the next broker of the ring; its followers are the next ones after the
-leader that bring a rack in which it has the fewest replicas. With each turn of the ring the followers move
-on by one, so that the partitions which one broker leads fall to all the others when it dies. Racks count
-only if every broker has one.
+The brokers form a ring in which neighbours sit in different racks, as far as the racks' sizes allow. The
+partitions are led by the brokers of the ring in turn; a partition's followers are the brokers after its
+leader, each in a rack with the fewest replicas so far. With each turn of the ring the followers shift by one,
+so that the partitions of a failed leader are spread over all other brokers. Racks count only if every broker
+has one.
 
 **Invariant:** replicas of one partition sit on different brokers, and no two in one rack while there is a
 rack with none.
@@ -14,19 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelog.cluster.image import BrokerFacts
+from tidelog.cluster.facts import BrokerFacts
 
 
 def racks_of(brokers: Mapping[int, BrokerFacts]) -> dict[int, str]:
-    """Where something new can go: brokers that mean to stay."""
+    """The brokers that can get replicas, with their racks: available and not stopping."""
     return {node_id: facts.rack for node_id, facts in brokers.items() if not facts.is_stopping}
 
 
 def place(
     partition_count: int, replica_count: int, brokers: Mapping[int, str], start: int
 ) -> list[list[int]]:
-    """Replicas for each partition, the first leads. `brokers` has each one's rack, or ''; `start` picks the
-    first leader, so that topics differ."""
+    """Replicas for each partition, the first one leads. `brokers` has each broker's rack, or ''; `start`
+    selects the first leader, so that topics differ."""
     assert 0 < replica_count <= len(brokers)
     racks = dict(brokers) if all(brokers.values()) else dict.fromkeys(brokers, "")
     ring = _ring(racks)
@@ -52,7 +52,7 @@ def _replicas(ring: list[int], racks: Mapping[int, str], number: int, replica_co
     held = dict.fromkeys(racks.values(), 0)
     held[racks[replicas[0]]] += 1
     while len(replicas) < replica_count:
-        chosen = min(others, key=lambda node_id: held[racks[node_id]])  # of equals the first
+        chosen = min(others, key=lambda node_id: held[racks[node_id]])  # the first of equals
         others.remove(chosen)
         held[racks[chosen]] += 1
         replicas.append(chosen)

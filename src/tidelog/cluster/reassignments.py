@@ -1,52 +1,47 @@
-"""Replicas that move from broker to broker: from the facts to the facts as they should be (R11, KIP-455).
+"""Reassignment of replicas: from a partition's facts to the facts as they should be (R11, KIP-455).
 
-While replicas move, `replicas` has the target first, then those that leave.
+While replicas are reassigned, `replicas` has the target first, then the leaving replicas.
 
 | step     | if                                               | then                                         |
 |----------|--------------------------------------------------|----------------------------------------------|
-| begin    | a target is asked for                            | `adding` and `removing` are what differs     |
-|          |                                                  | from who was there before                    |
-| replace  | another target is asked for meanwhile            | as begin, from who was there before the first|
-| complete | all of the target are in sync, trusted and there | those that leave are gone                    |
-| cancel   | no target is asked for any more                  | who was there before, and nobody else        |
+| begin    | a target is requested                            | `adding` and `removing` are the differences  |
+|          |                                                  | from the original replicas                   |
+| replace  | another target is requested before completion    | as begin, from the original replicas         |
+| complete | all of the target are in sync, trusted, available| the leaving replicas are removed             |
+| cancel   | the target is withdrawn                          | the original replicas, and no others         |
 
-Each raises the epoch of the leader: a replica that was taken away, has lost its log and was added again must
-not be taken for what it was. A leader that leaves hands over to a replica in sync.
+Each step raises the leader epoch: a replica that was removed, has lost its log and was added again must
+not be mistaken for the earlier one. A leaving leader hands over to a replica in sync.
 
-**Invariant:** nobody comes into an ISR here. Whoever leaves it leaves enough behind that have everything: as
-many as `min.insync.replicas` asks for, or a step is refused.
+**Invariant:** no replica enters an ISR here. A replica leaves the ISR only if enough others have all
+committed records, as many as `min.insync.replicas` requires; otherwise the step is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
-from tidelog.cluster.elections import Elected, elect, is_fit, min_insync
-from tidelog.cluster.image import NOBODY, Image, PartitionFacts, TopicFacts
-from tidelog.protocol.errors import ErrorCode
+from tidelog.cluster.elections import elect, is_fit, min_insync
+from tidelog.cluster.facts import NOBODY, PartitionChange, PartitionFacts, TopicFacts
+from tidelog.cluster.image import Image
+from tidelog.protocol.errors import ErrorCode, Problem
 
 SettingsOf = Callable[[TopicFacts], TopicSettings]
 
 
-class Refusal(NamedTuple):
-    error: ErrorCode
-    message: str
-
-
-_NOT_MOVING = Refusal(ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress.")
-_TOO_FEW = Refusal(
+_NOT_MOVING = Problem(ErrorCode.no_reassignment_in_progress, "No partition reassignment is in progress.")
+_TOO_FEW = Problem(
     ErrorCode.invalid_replica_assignment,
-    "Too few of the replicas that would be left are in sync, or none of them is there to lead.",
+    "Too few of the remaining replicas are in sync, or none of them is online to lead.",
 )
 
 
 def target_problem(
     image: Image, facts: PartitionFacts, target: Sequence[int], may_resize: bool
-) -> Refusal | None:
-    """What is wrong with a target, whatever the replicas are doing."""
+) -> Problem | None:
+    """The problem with a target, independent of the partition's state; None if there is none."""
     problem = "" if target else "an empty replica list."
     for node_id in sorted(target, reverse=True):
         if not image.is_known(node_id):
@@ -55,19 +50,19 @@ def target_problem(
             problem = f"the broker {node_id} more than once."
     if problem:
         reason = f"The manual partition assignment includes {problem}"
-        return Refusal(ErrorCode.invalid_replica_assignment, reason)
+        return Problem(ErrorCode.invalid_replica_assignment, reason)
     count = len(facts.replicas_after)
     if not may_resize and len(target) != count:
         reason = f"The replication factor is changed from {count} to {len(target)}"
-        return Refusal(ErrorCode.invalid_replication_factor, reason)
+        return Problem(ErrorCode.invalid_replication_factor, reason)
     return None
 
 
 def decide_move(
     image: Image, facts: PartitionFacts, target: Sequence[int], settings: TopicSettings
-) -> PartitionFacts | Refusal | None:
-    """Begin to move replicas to the target, or replace the one they are moving to; complete at once if that
-    is possible. None if nothing changes."""
+) -> PartitionFacts | Problem | None:
+    """Begin a reassignment, or replace the target of the present one; complete at once if possible. None if
+    nothing changes."""
     before = facts.replicas_before
     adding = sorted(node_id for node_id in target if node_id not in before)
     removing = sorted(node_id for node_id in before if node_id not in target)
@@ -84,8 +79,8 @@ def decide_move(
 
 def decide_cancellation(
     image: Image, facts: PartitionFacts, settings: TopicSettings
-) -> PartitionFacts | Refusal:
-    """Let the replicas be those that were there before."""
+) -> PartitionFacts | Problem:
+    """Restore the original replicas."""
     if not facts.is_moving:
         return _NOT_MOVING
     cancelled = _with_replicas(image, facts, facts.replicas_before, settings)
@@ -93,7 +88,7 @@ def decide_cancellation(
 
 
 def decide_completion(image: Image, facts: PartitionFacts, settings: TopicSettings) -> PartitionFacts | None:
-    """The partition without those that leave; None while some of the target are not in sync."""
+    """The partition without the leaving replicas; None while some of the target are not in sync."""
     kept = _kept_members(image, facts)
     after = facts.replicas_after
     is_ready = all(n in facts.in_sync_replicas and n in kept and image.is_able(n) for n in after)
@@ -103,15 +98,15 @@ def decide_completion(image: Image, facts: PartitionFacts, settings: TopicSettin
 
 
 def _kept_members(image: Image, facts: PartitionFacts) -> list[int]:
-    """Members that have kept all that is committed."""
+    """Members that have all committed records."""
     return [node_id for node_id in facts.listed if image.counts(facts, node_id)]
 
 
 def _with_replicas(
     image: Image, facts: PartitionFacts, replicas: list[int], settings: TopicSettings
 ) -> PartitionFacts | None:
-    """The partition with those replicas under a new epoch, not moving. Whoever is none of them leaves the
-    ISR. None if too few would have everything, or nobody could lead."""
+    """The partition with those replicas under a new epoch, not moving; other replicas leave the ISR. None if
+    too few replicas would have all committed records, or none could lead."""
     in_sync = [node_id for node_id in facts.in_sync_replicas if node_id in replicas]
     eligible = [node_id for node_id in facts.eligible if node_id in replicas]
     stay = [*in_sync, *eligible]
@@ -135,7 +130,9 @@ def _with_replicas(
     return elected if elected is not None and elected.leader in stay else None
 
 
-def decide_due(image: Image, topics: Iterable[TopicFacts], settings_of: SettingsOf) -> Iterator[Elected]:
+def decide_due(
+    image: Image, topics: Iterable[TopicFacts], settings_of: SettingsOf
+) -> Iterator[PartitionChange]:
     """Every partition of these topics whose leader cannot go on, or whose replicas have moved."""
     for topic in topics:
         settings: TopicSettings | None = None
@@ -147,4 +144,4 @@ def decide_due(image: Image, topics: Iterable[TopicFacts], settings_of: Settings
             decide = decide_completion if is_led else elect
             decided = decide(image, facts, settings)
             if decided is not None:
-                yield Elected(topic, index, decided)
+                yield PartitionChange(topic, index, decided)

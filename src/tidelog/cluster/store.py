@@ -1,21 +1,21 @@
-"""The coordination store: a small versioned tree, and the only thing that brokers share.
+"""The coordination store: a small versioned tree, and the only state that brokers share.
 
-The broker never calls a store. It hands out `StoreRequest`s and `Watch`es, the shell gives them to whichever
-store there is, and each request comes back as one `StoreReply`:
+The broker never calls a store. It returns `StoreRequest`s and `Watch`es, the shell passes them to the
+store in use, and each request comes back as one `StoreReply`:
 
-| outcome   | meaning                                                          |
-|-----------|------------------------------------------------------------------|
-| `Tree`    | a read: the nodes asked for, each as it was at some moment since |
-| `Done`    | all operations were applied, together                            |
-| `Refused` | none was: the operation at `place` met what it must not          |
-| `Unknown` | the answer was lost; they may have been applied: read back       |
+| outcome   | meaning                                                              |
+|-----------|----------------------------------------------------------------------|
+| `Tree`    | a read: the requested nodes, each as it was at some moment since     |
+| `Done`    | all operations were applied, together                                |
+| `Refused` | none was applied: the condition of the operation at `place` failed   |
+| `Unknown` | the answer was lost; they may have been applied: read back           |
 
-Requests of one session are carried out in their order, and answered in it. What is read may be older than
-the newest, but never older than what the session has seen; a *synced* reading shows all that was written
-before it was asked for, and what an `Unknown` left open is decided then. A `Changed` comes before anything
-of the change can be read. Ephemeral nodes go with their session. `SessionEnded` says that this has
-happened, after an `Unknown` for all that was under way; the next request begins a new session, without
-watches. An `Unknown` is told when the store can be asked again, so whoever asks at once does not ask in vain.
+Requests of one session are carried out and answered in their order. A read may be older than the newest
+state, but never older than what the session has seen; a *synced* reading shows everything written before it
+was asked for, and settles what an `Unknown` left open. A `Changed` is delivered before anything of the change
+can be read. Ephemeral nodes are removed with their session. `SessionEnded` reports that, after an `Unknown`
+for each pending request; the next request begins a new session, without watches. An `Unknown` is delivered
+when the store can be asked again, so a caller may retry at once.
 
 **Invariant:** operations of one request are applied all or not at all.
 """
@@ -29,8 +29,8 @@ NOWHERE = -1
 
 
 class Create(NamedTuple):
-    """Make a node that must not exist. An ephemeral one goes when its broker's session ends. To a sequential
-    one's path the store adds ten digits: a number higher than any given before in that folder."""
+    """Create a node that must not exist. An ephemeral node is removed when its broker's session ends. To the
+    path of a sequential node the store appends ten digits: a number higher than any before in that folder."""
 
     path: str
     data: bytes
@@ -52,7 +52,7 @@ class Delete(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Refuse the whole request unless the node exists, at that version."""
+    """Refuse the whole request unless the node exists at that version."""
 
     path: str
     version: int = ANY_VERSION
@@ -69,7 +69,7 @@ class ReadTree(NamedTuple):
 
 
 class ReadNodes(NamedTuple):
-    """Those nodes, as far as they exist."""
+    """Those nodes, if they exist."""
 
     paths: tuple[str, ...]
     is_synced: bool = False
@@ -93,7 +93,7 @@ class Done(NamedTuple):
 
 
 class Refused(NamedTuple):
-    place: int  # or NOWHERE: they are more than the store takes at once
+    place: int  # or NOWHERE: the request is too large for the store
     reason: str
 
 
@@ -102,6 +102,13 @@ class Unknown(NamedTuple):
 
 
 Outcome = Tree | Done | Refused | Unknown
+
+
+def reason_of(outcome: Outcome) -> str:
+    """Why a change was not made, or why its outcome is unknown, for people."""
+    if isinstance(outcome, Refused | Unknown):
+        return outcome.reason
+    return f"the store answered {type(outcome).__name__}"
 
 
 Action = ReadTree | ReadNodes | Multi
@@ -113,8 +120,8 @@ class StoreRequest(NamedTuple):
 
 
 class Watch(NamedTuple):
-    """Report, once, the next change at `path`: made, written, deleted; or of what is right below it, if it is
-    a folder: made or deleted."""
+    """Report the next change at `path`, once: created, written or deleted; of a folder, also a child created
+    or deleted."""
 
     path: str
 
@@ -125,20 +132,20 @@ class StoreReply(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """What was watched has changed, once or more often since."""
+    """A watched node has changed, once or more often."""
 
     path: str
 
 
 class SessionEnded(NamedTuple):
-    """The store has given this broker up: what was ephemeral is gone, and so are the watches."""
+    """The store has ended this broker's session: ephemeral nodes and watches are gone."""
 
 
 StoreEvent = StoreReply | Changed | SessionEnded
 
 
 class Store(Protocol):
-    """What the shell asks of a store. What comes of it is taken with `receive`, in order."""
+    """The shell's interface to a store. Results are collected with `receive`, in order."""
 
     @property
     def is_connected(self) -> bool: ...

@@ -1,9 +1,9 @@
 """The tree of `store` in memory, shared by the sessions of one process.
 
-Changes are committed one after the other; the *point* is how many there were. Every session has seen the
-changes up to some point, and reads the tree as it was there: by default it goes to the newest first, but it
-may also go to any point in between, as the client of a store does whose replica lags. So for each commit the
-tree keeps what it replaced, until every session has seen it.
+Changes are committed one after the other; a *point* is the number of commits. Every session has seen the
+commits up to some point, and reads the tree as of that point. By default it advances to the newest first; it
+may also advance to any point in between, like the client of a lagging store replica. So the tree keeps what
+each commit replaced, until every session has seen the commit.
 
 | action                      | the session has then seen                       |
 |-----------------------------|-------------------------------------------------|
@@ -11,8 +11,8 @@ tree keeps what it replaced, until every session has seen it.
 | a synced reading            | the newest                                      |
 | another reading, `see`      | the point asked for, or the newest              |
 
-**Invariant:** a session never goes back, and the watches that a commit fires are fired before anything of it
-can be read: `take_changes` comes before the outcome that `perform` returned.
+**Invariant:** a session never goes back, and watches fire before anything of the commit can be read:
+`take_changes` comes before the outcome that `perform` returned.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class _Held(NamedTuple):
     owner: Session | None  # of an ephemeral node
 
 
-_Replaced = dict[str, _Held | None]  # the paths that a commit touched, each with what was there before
+_Replaced = dict[str, _Held | None]  # the nodes that a commit replaced, by path
 
 
 class SharedTree:
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
-        self._last_numbers: dict[str, int] = {}  # given to sequential nodes, by folder
+        self._last_numbers: dict[str, int] = {}  # of sequential nodes, by folder
         self._sessions: list[Session] = []
         self._history: list[_Replaced] = []
-        self._forgotten_count = 0  # commits before those in the history
+        self._forgotten_count = 0  # commits older than the history
 
     @property
     def newest(self) -> int:
@@ -61,25 +61,25 @@ class SharedTree:
 
     @property
     def oldest(self) -> int:
-        """The point before which nothing is kept."""
+        """The oldest point that can be read."""
         return self._forgotten_count
 
     def open_session(self, point: int | None = None) -> Session:
-        """A new session has seen nothing: its first view may be an old one, if that is still there."""
+        """Open a session that has seen nothing: its first view may be an old one, if the history has it."""
         assert point is None or self.oldest <= point <= self.newest
         session = Session(self, self.newest if point is None else point)
         self._sessions.append(session)
         return session
 
     def end_session(self, session: Session) -> None:
-        """Its ephemeral nodes go, all at once."""
+        """Remove the session's ephemeral nodes, all at once."""
         self._sessions.remove(session)
         own = [path for path, held in self._held.items() if held.owner is session]
         self._commit(dict.fromkeys(own))
         self.forget_history()
 
     def change(self, owner: Session | None, operations: Iterable[Operation]) -> Done | Refused:
-        """All of it or nothing; what is ephemeral belongs to `owner`."""
+        """Apply all operations or none; ephemeral nodes belong to `owner`."""
         draft = _Draft(self._held, self._last_numbers)
         for place, operation in enumerate(operations):
             objection = draft.apply(operation, owner)
@@ -100,7 +100,7 @@ class SharedTree:
                 self._held[path] = held
 
     def read(self, action: ReadTree | ReadNodes, point: int) -> Tree:
-        """The nodes as they were at that point, in the order of their paths."""
+        """The nodes as of that point, in the order of their paths."""
         since: _Replaced = {}
         for replaced in reversed(self._history[point - self._forgotten_count :]):
             since.update(replaced)
@@ -123,14 +123,14 @@ class SharedTree:
             yield from replaced
 
     def forget_history(self) -> None:
-        """Drop what every session has seen."""
+        """Drop the history that every session has seen."""
         count = min([session.seen for session in self._sessions], default=self.newest) - self._forgotten_count
         del self._history[:count]
         self._forgotten_count += count
 
 
 class Session:
-    """One broker's view of the tree. After `end_session` it must not be used any more."""
+    """One broker's view of the tree; not usable after `end_session`."""
 
     def __init__(self, tree: SharedTree, seen: int) -> None:
         self._tree = tree
@@ -139,7 +139,7 @@ class Session:
         self.seen = seen
 
     def perform(self, action: Action, point: int | None = None) -> Outcome:
-        """Do it now. A reading that is not synced may be as old as `point`."""
+        """Perform the action now. A reading that is not synced may be as old as `point`."""
         if isinstance(action, Multi):
             outcome = self._tree.change(self, action.operations)
             self.see()
@@ -148,11 +148,11 @@ class Session:
         return self._tree.read(action, self.seen)
 
     def watch(self, path: str) -> None:
-        """Of the next change that this session has not seen yet."""
+        """Watch for the next change that this session has not seen yet."""
         self._watched.add(path)
 
     def see(self, point: int | None = None) -> None:
-        """Go on to that point, or to the newest, and fire the watches on the way."""
+        """Advance to that point, or to the newest, and fire the watches on the way."""
         point = self._tree.newest if point is None else point
         assert self.seen <= point <= self._tree.newest, "nobody sees the past again, or the future"
         if self._watched:
@@ -168,13 +168,13 @@ class Session:
             self._changed[path] = None
 
     def take_changes(self) -> list[Changed]:
-        """What the watches have reported, for all that the session has seen."""
+        """The changes reported by watches, for all commits that the session has seen."""
         changed, self._changed = self._changed, {}
         return [Changed(path) for path in changed]
 
 
 class _Draft:
-    """What a multi makes of the tree, as long as none of its operations is refused."""
+    """The changes of a multi, while none of its operations is refused."""
 
     def __init__(self, held: dict[str, _Held], last_numbers: dict[str, int]) -> None:
         self._held = held
@@ -183,7 +183,7 @@ class _Draft:
         self.last_numbers: dict[str, int] = {}
 
     def apply(self, operation: Operation, owner: Session | None) -> str:
-        """Why it cannot be, or nothing."""
+        """Why the operation is refused; empty if it was applied."""
         path = operation.path
         if isinstance(operation, Create):
             path = self._numbered(path) if operation.is_sequential else path

@@ -1,16 +1,16 @@
-"""The assignors of the consumer protocol: which member gets which partitions of the topics it subscribes to.
+"""The assignors of the consumer protocol: which member gets which partitions of its subscribed topics.
 
 `range` gives each subscriber of a topic one contiguous range, in the order of the members: static ones by
-instance id, then the others by member id. Topics with as many partitions and the same subscribers are shared
-out alike, so that one member can join them.
+instance id, then the others by member id. Topics with equal partition counts and the same subscribers get
+equal ranges, so that a member can join them.
 
-`uniform` balances the members over all topics, and stays near the last target. Topics with the same
-subscribers form a pool, in which one partition is as good as another: first it is settled only *how many*
-partitions of each pool a member gets, then it keeps so many of those that it has. A group whose members
-subscribe alike has a single pool, and there the fewest possible partitions move.
+`uniform` balances the members over all topics, and stays close to the previous target. Topics with the same
+subscribers form a pool, whose partitions are interchangeable: the first step decides only *how many*
+partitions of each pool a member gets; the member then keeps that many of its present partitions. A group
+whose members all have the same subscription has a single pool, and moves the fewest possible partitions.
 
 **Invariant:** each partition of a subscribed topic goes to exactly one of its subscribers; the answer depends
-on nothing but the arguments, and not on the order of the members.
+only on the arguments, and not on the order of the members.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from collections.abc import Callable, Mapping
 from heapq import heapify, heapreplace
 from typing import NamedTuple
 
+from tidelog.base.limits import ASSIGNMENT_PASSES_MAX, ASSIGNMENT_STEPS_MAX
 from tidelog.groups.records import Target
 
-# Kafka stops as early; a chain of partly overlapping subscriptions may be left less than perfectly balanced.
-PASSES_MAX = 16
-SEARCH_STEPS_MAX = 250_000  # of all searches in one assignment: some 50 ms
+# Kafka has the same limit; a chain of partly overlapping subscriptions may not be perfectly balanced.
 
 
 class Subscriber(NamedTuple):
@@ -31,10 +30,10 @@ class Subscriber(NamedTuple):
 
     topics: tuple[bytes, ...]  # the ids of those it subscribes to; all exist
     instance_id: str | None
-    target: Target  # its part in the last target assignment
+    target: Target  # its part of the previous target assignment
 
 
-# From the members and the partition count of each topic to the part of each member.
+# From the members and the partition count of each topic to the target of each member.
 Assign = Callable[[Mapping[str, Subscriber], Mapping[bytes, int]], dict[str, Target]]
 
 
@@ -43,7 +42,7 @@ def assign_range(members: Mapping[str, Subscriber], counts: Mapping[bytes, int])
     for member in members.values():
         for topic_id in member.topics:
             subscriber_counts[topic_id] = subscriber_counts.get(topic_id, 0) + 1
-    places = dict.fromkeys(subscriber_counts, 0)  # how many subscribers have had their range
+    places = dict.fromkeys(subscriber_counts, 0)  # how many subscribers already have their range
     targets: dict[str, Target] = {}
     for member_id in _in_order(members):
         target = {}
@@ -72,7 +71,7 @@ def assign_uniform(members: Mapping[str, Subscriber], counts: Mapping[bytes, int
 
 
 def _in_order(members: Mapping[str, Subscriber]) -> list[str]:
-    """Static members first: their member id changes with each start, their place does not."""
+    """Static members first: their member id changes with each start, their instance id does not."""
 
     def place(member_id: str) -> tuple[bool, str, str]:
         instance_id = members[member_id].instance_id
@@ -82,7 +81,7 @@ def _in_order(members: Mapping[str, Subscriber]) -> list[str]:
 
 
 class _Pool:
-    """The topics that the same members subscribe to, and how many of their partitions each of them has."""
+    """The topics with the same subscribers, and how many of their partitions each subscriber has."""
 
     def __init__(self, topics: list[bytes], subscribers: list[int], size: int) -> None:
         self.topics = topics
@@ -96,7 +95,7 @@ class _Pool:
 
 
 class _Step(NamedTuple):
-    """The last of a chain of moves: a partition of the pool goes from the giver to the taker."""
+    """The last step of a chain of moves: one partition of the pool goes from the giver to the taker."""
 
     giver: int
     pool: _Pool
@@ -105,7 +104,7 @@ class _Step(NamedTuple):
 
 
 class _Sharing:
-    """One uniform assignment on its way; a member is the place that it has in the order."""
+    """One uniform assignment in progress; a member is represented by its index in the order."""
 
     def __init__(self, members: list[Subscriber], counts: Mapping[bytes, int]) -> None:
         self._members = members
@@ -113,7 +112,8 @@ class _Sharing:
         self._loads = [0] * len(members)  # how many partitions each member has
         self.pools = _pools(members, counts)
         self._free = {topic_id: {*range(counts[topic_id])} for pool in self.pools for topic_id in pool.topics}
-        self._kept_by: list[dict[bytes, list[int]]] = [{} for _ in members]  # what each had, and may have
+        # The previous partitions that each member may keep.
+        self._kept_by: list[dict[bytes, list[int]]] = [{} for _ in members]
         self._pools_of: list[list[_Pool]] = [[] for _ in members]
         for pool in self.pools:
             for member in pool.subscribers:
@@ -121,7 +121,8 @@ class _Sharing:
             self._keep(pool)
 
     def _keep(self, pool: _Pool) -> None:
-        """Leave every partition where the last target has it, if it may still be there."""
+        """Keep every partition where the previous target has it, if its member still subscribes to the
+        topic."""
         for topic_id in pool.topics:
             free = self._free[topic_id]
             for member in pool.subscribers:
@@ -132,8 +133,8 @@ class _Sharing:
                 self._loads[member] += len(kept)
 
     def share_alike(self, pool: _Pool) -> None:
-        """All subscribe alike: settle at once what `hand_out` and `level_pools` come to one partition after
-        the other. Of those with one more than others, whoever has it already keeps it."""
+        """All members have the same subscription: compute the result of `hand_out` and `level_pools` at once.
+        Members that already have one partition more than others keep it."""
         held, places = pool.held, pool.subscribers
         quota, extra = divmod(pool.size, len(places))
         above = [place for place in places if held[place] > quota]
@@ -143,7 +144,7 @@ class _Sharing:
             held[place] = quota + (place in luckier)
 
     def hand_out(self) -> None:
-        """Give each partition that nobody has to the subscriber with the fewest."""
+        """Give each unassigned partition to the subscriber with the fewest."""
         loads = self._loads
         for pool in self.pools:
             takers = [(loads[member], member) for member in pool.subscribers]
@@ -155,15 +156,15 @@ class _Sharing:
                 loads[member] = load + 1
 
     def level_pools(self) -> None:
-        """Move partitions within each pool; one pool may upset another, hence more than one pass."""
-        for _ in range(PASSES_MAX):
+        """Balance each pool. One pool may unbalance another, so several passes may be needed."""
+        for _ in range(ASSIGNMENT_PASSES_MAX):
             moved = [self._level(pool) for pool in self.pools]
             if not any(moved):
                 return
 
     def _level(self, pool: _Pool) -> bool:
-        """Whether anything moved. As the most loaded gives to the least loaded, and only across a difference
-        of two or more, nobody is on both sides: neither heap needs to hear of the other."""
+        """Whether anything moved. The most loaded member gives to the least loaded, and only across a
+        difference of two or more, so no member is both giver and taker: the two heaps stay independent."""
         loads = self._loads
         givers = [(-loads[member], -member) for member, count in pool.held.items() if count]
         takers = [(loads[member], member) for member in pool.subscribers]
@@ -174,7 +175,7 @@ class _Sharing:
         while -givers[0][0] - takers[0][0] >= 2:
             giver, taker = -givers[0][1], takers[0][1]
             if pool.held[giver] == 0:
-                heapreplace(givers, (0, 0))  # it has no more of this pool to give
+                heapreplace(givers, (0, 0))  # the member has no more of this pool to give
                 continue
             pool.move(giver, taker)
             loads[giver] -= 1
@@ -184,14 +185,16 @@ class _Sharing:
         return True
 
     def level_chains(self) -> None:
-        """Move partitions along chains of members, each of which passes one on from another pool.
+        """Move partitions along chains of members, in which each member passes on a partition of another
+        pool.
 
-        An assignment is as balanced as can be when no chain leads from a member to one that has two fewer. If
-        none leads from the most loaded, then none begins at those it reaches either: they are settled.
+        An assignment is balanced when no chain leads from a member to a member with two fewer. If no chain
+        leads from the most loaded member, none starts at the members that it reaches either: they are
+        settled.
         """
         loads = self._loads
         is_settled = [False] * len(loads)
-        steps_left = SEARCH_STEPS_MAX
+        steps_left = ASSIGNMENT_STEPS_MAX
         while steps_left > 0:
             open_members = [member for member, settled in enumerate(is_settled) if not settled]
             if not open_members:
@@ -207,8 +210,8 @@ class _Sharing:
                 chain = chain.before
 
     def _find_chain(self, start: int, is_settled: list[bool]) -> tuple[_Step | None, int]:
-        """The shortest chain that leads downhill, and how many steps it took to find. Settles what it reached
-        if there is none."""
+        """The shortest chain to a less loaded member, and the number of steps that the search took. If there
+        is none, all members reached are marked as settled."""
         wanted = self._loads[start] - 2
         reached: list[tuple[int, _Step | None]] = [(start, None)]
         seen = {start}
@@ -233,7 +236,8 @@ class _Sharing:
         return None, steps
 
     def targets(self) -> list[Target]:
-        """Which partitions they are: a member keeps as many of its own as it is to have, and gets more."""
+        """The concrete partitions: a member keeps as many of its own as the counts allow, then gets
+        others."""
         found: list[dict[bytes, list[int]]] = [{} for _ in self._members]
         for pool in self.pools:
             free = self._kept(pool, found)
@@ -246,7 +250,7 @@ class _Sharing:
         return [{topic_id: tuple(sorted(parts)) for topic_id, parts in each.items()} for each in found]
 
     def _kept(self, pool: _Pool, found: list[dict[bytes, list[int]]]) -> list[tuple[bytes, int]]:
-        """Give back what the members keep, and take that off what they are to have; what nobody keeps."""
+        """Assign the partitions that members keep, and subtract them from the counts; return the rest."""
         held, free = pool.held, []
         for topic_id in pool.topics:
             left = list(self._free[topic_id])
@@ -262,11 +266,11 @@ class _Sharing:
 
 
 def _pools(members: list[Subscriber], counts: Mapping[bytes, int]) -> list[_Pool]:
-    """Those with the most partitions for each subscriber first: they leave the least choice."""
-    alike: dict[tuple[bytes, ...], list[int]] = {}  # members by what they subscribe to
+    """The pools with the most partitions per subscriber first: they leave the least choice."""
+    alike: dict[tuple[bytes, ...], list[int]] = {}  # members by their subscription
     for place, member in enumerate(members):
         alike.setdefault(member.topics, []).append(place)
-    kinds: dict[bytes, list[int]] = {}  # which of those subscribe to a topic
+    kinds: dict[bytes, list[int]] = {}  # member sets that subscribe to a topic
     for kind, topics in enumerate(alike):
         for topic_id in topics:
             kinds.setdefault(topic_id, []).append(kind)

@@ -1,20 +1,20 @@
-"""A group of the classic protocol: members join, one shares out the partitions, all fetch their part.
+"""A group of the classic protocol: members join, the leader assigns the partitions, all fetch their part.
 
 | state      | JoinGroup                    | SyncGroup             | Heartbeat             |
 |------------|------------------------------|-----------------------|-----------------------|
 | EMPTY      | first member: PREPARING      | UNKNOWN_MEMBER_ID     | UNKNOWN_MEMBER_ID     |
 | PREPARING  | waits                        | REBALANCE_IN_PROGRESS | REBALANCE_IN_PROGRESS |
-| COMPLETING | told again; PREPARING if it  | waits for the leader  | ok                    |
-|            | has changed                  |                       |                       |
-| STABLE     | the same, and PREPARING if   | its part              | ok                    |
+| COMPLETING | same answer; PREPARING if    | waits for the leader  | ok                    |
+|            | the member has changed       |                       |                       |
+| STABLE     | the same, and PREPARING if   | its assignment        | ok                    |
 |            | it is the leader             |                       |                       |
 
-PREPARING ends when all have joined or the time is over, COMPLETING when the leader has shared out; STABLE
-when a member comes, goes or changes. A member that is not heard of for its session timeout goes; one that
-does not join again within the rebalance timeout (its `max.poll.interval.ms`) goes; a static member is
-replaced by a new one of its instance id.
+PREPARING ends when all members have joined or the rebalance timeout is over; COMPLETING when the leader has
+sent the assignments; STABLE when a member joins, leaves or changes. A member is removed if it sends no
+heartbeat within its session timeout, or does not rejoin within the rebalance timeout (its
+`max.poll.interval.ms`); a static member is replaced by a new member with the same instance id.
 
-**Invariant:** a generation's assignments are told only when they are in the journal; whoever speaks for
+**Invariant:** a generation's assignments are sent to members only when they are in the journal; a request of
 another generation is refused.
 """
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelog.base.decision import Ticket
-from tidelog.base.limits import GROUP_PROTOCOLS_MAX
+from tidelog.base.limits import GROUP_PROTOCOLS_MAX, MEMBER_NAME_LENGTH_MAX, NEW_MEMBER_WAIT_MS_MAX
 from tidelog.groups.classic_member import (
     SESSION,
     Join,
@@ -41,39 +41,42 @@ from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
 from tidelog.protocol.errors import ErrorCode
 
 JOIN, SYNC, PENDING = "classic join", "classic sync", "classic pending"
-NAME_LENGTH_MAX = 1_000  # of what a member id begins with
-NEW_MEMBER_TIMEOUT_MS = 5 * 60 * 1_000  # for one that waits for its first rebalance
 
 
 class ClassicGroup(Roster):
     def __init__(self, group_id: str, now_ms: int) -> None:
         super().__init__(group_id, now_ms)
-        self.pending: dict[str, GroupTimer] = {}  # ids given out to members that have yet to join with them
-        self._syncing: dict[str, None] = {}  # who has joined this generation and not fetched its part
+        self.pending: dict[str, GroupTimer] = {}  # allocated member ids whose clients have not joined yet
+        self._syncing: dict[
+            str, None
+        ] = {}  # members of this generation that have not fetched their assignment
         self._join_timer: GroupTimer = GroupTimer(Alarm(JOIN, group_id, ""))
         self._sync_timer: GroupTimer = GroupTimer(Alarm(SYNC, group_id, ""))
-        self._delay_left_ms = 0  # of an initial rebalance that waits for more members
+        self._delay_left_ms = 0  # the rest of the initial rebalance delay
         self._is_waiting_for_more = False
-        self._has_grown = False  # since the initial rebalance last looked
+        self._has_grown = False  # since the last check of the initial rebalance
 
     def _write(self, turn: Turn, assignments: Mapping[str, bytes] | None = None) -> None:
         turn.write(CLASSIC, self.group_id, self.value(assignments))
 
     def resume(self, turn: Turn) -> None:
-        """The group has been loaded: everybody's session begins now."""
+        """The group has been loaded: restart the session of every member."""
         for member in self.members.values():
             self._renew(turn, member)
-        if self.members and self.leader_id is None:  # it was a consumer group, and has yet to share out
+        if (
+            self.members and self.leader_id is None
+        ):  # converted from a consumer group, without a generation of its own
             self._prepare(turn)
 
-    def take_over(self, join: Join, assignment: bytes) -> None:
-        """A member that the group gets from a consumer group, with what it had there."""
+    def add_converted(self, join: Join, assignment: bytes) -> None:
+        """Add a member that came with the conversion from a consumer group, with its assignment there."""
         member = Member(join, join.member_id)
         member.assignment = assignment
         self.put(member)
 
-    def settle(self, turn: Turn) -> None:
-        """The members are those of a consumer group: they go on as they are until they have joined anew."""
+    def become_converted(self, turn: Turn) -> None:
+        """Become STABLE with the members of a consumer group: their assignments hold until they have
+        rejoined."""
         self.protocol_name = choose_protocol(self.members.values())
         self._become(turn, State.STABLE)
         self._write(turn)
@@ -84,7 +87,7 @@ class ClassicGroup(Roster):
     # Joining.
 
     def join(self, turn: Turn, join: Join, ticket: Ticket) -> None:
-        """Refused, or answered now or later."""
+        """Answer now or later, or raise Refused."""
         if not self._has_room(turn, join.member_id):
             turn.decision.answer(ticket, JoinAnswer(ErrorCode.group_max_size_reached, join.member_id))
             return
@@ -108,7 +111,8 @@ class ClassicGroup(Roster):
     def _check_protocols(self, join: Join) -> None:
         is_fit = bool(join.protocol_type) and 0 < len(join.protocols) <= GROUP_PROTOCOLS_MAX
         known = self.members.get(join.member_id)
-        is_same = known is not None and known.protocols == join.protocols  # which the others know one of
+        # Unchanged protocols are compatible with those of the other members.
+        is_same = known is not None and known.protocols == join.protocols
         if is_fit and is_same:
             is_fit = join.protocol_type == self.protocol_type
         elif is_fit and self.state is not State.EMPTY:
@@ -121,13 +125,13 @@ class ClassicGroup(Roster):
 
     def _join_new(self, turn: Turn, join: Join, ticket: Ticket) -> None:
         if join.instance_id is not None:
-            member_id = f"{join.instance_id[:NAME_LENGTH_MAX]}-{turn.new_uuid()}"
+            member_id = f"{join.instance_id[:MEMBER_NAME_LENGTH_MAX]}-{turn.new_uuid()}"
             if join.instance_id in self.static_ids:
                 self._replace_static(turn, join, member_id, ticket)
             else:
                 self._add(turn, join, member_id, ticket)
             return
-        member_id = f"{join.client_id[:NAME_LENGTH_MAX]}-{turn.new_uuid()}"
+        member_id = f"{join.client_id[:MEMBER_NAME_LENGTH_MAX]}-{turn.new_uuid()}"
         if join.needs_member_id:
             timer = self.pending[member_id] = GroupTimer(Alarm(PENDING, self.group_id, member_id))
             turn.set_timer(timer, join.session_timeout_ms)
@@ -147,7 +151,7 @@ class ClassicGroup(Roster):
             self._rejoin(turn, member, join, ticket)
             self._maybe_complete(turn)
         elif self.state is State.COMPLETING and member.protocols == join.protocols:
-            turn.decision.answer(ticket, self.join_answer(member))  # its answer was lost: told again
+            turn.decision.answer(ticket, self.join_answer(member))  # the first answer was lost
         elif self.state is State.STABLE and member.protocols == join.protocols and not self.is_leader(member):
             turn.decision.answer(ticket, self.join_answer(member))
         else:
@@ -165,17 +169,17 @@ class ClassicGroup(Roster):
             self.leader_id = member_id
         self._has_grown = True
         self._rejoin(turn, member, join, ticket)
-        turn.set_timer(member.session, NEW_MEMBER_TIMEOUT_MS)
+        turn.set_timer(member.session, NEW_MEMBER_WAIT_MS_MAX)
         self._prepare(turn)
 
     def _rejoin(self, turn: Turn, member: Member, join: Join, ticket: Ticket) -> None:
-        """The member waits for the next generation with what it says of itself now."""
+        """Park the member until the next generation, with its new protocols and timeouts."""
         self.answer_join(turn, member, JoinAnswer(ErrorCode.unknown_member_id, member.member_id))
         member.update(join)
         member.join_ticket = ticket
 
     def _replace_static(self, turn: Turn, join: Join, member_id: str, ticket: Ticket) -> None:
-        """A new process with the instance id of a member takes its place, if it can without a rebalance."""
+        """Replace a static member by its new process, without a rebalance if possible."""
         assert join.instance_id is not None
         old = self.members[self.static_ids[join.instance_id]]
         former_leader_id = self.leader_id
@@ -200,11 +204,11 @@ class ClassicGroup(Roster):
             answer = self.join_answer(member)
             if join.can_skip_assignment:
                 answer = answer._replace(skips_assignment=self.is_leader(member))
-            else:  # so that it does not take itself for the leader, who would share out anew
+            else:  # the new process must not lead: it would assign the partitions again
                 answer = answer._replace(leader_id=former_leader_id or "", members=())
             turn.decision.answer(ticket, answer)
             return
-        if self.stored is not None:  # else a restart would know the instance by an id that nobody has
+        if self.stored is not None:  # otherwise a restart would restore an outdated member id
             self._write(turn)
         member.join_ticket = ticket
         self._renew(turn, member)
@@ -216,7 +220,7 @@ class ClassicGroup(Roster):
     # The rebalance.
 
     def _prepare(self, turn: Turn) -> None:
-        """Call for a new generation, unless one is being called for."""
+        """Start a rebalance, unless one is in progress."""
         if self.state is State.PREPARING:
             self._maybe_complete(turn)
             return
@@ -244,7 +248,8 @@ class ClassicGroup(Roster):
         self.state_ms = turn.now_ms
 
     def _maybe_complete(self, turn: Turn) -> None:
-        """Begin the generation if everybody is there; else wait, for the rebalance timeout at most."""
+        """Complete the rebalance if all members have joined; otherwise wait, at most for the rebalance
+        timeout."""
         if self._is_waiting_for_more:
             return
         if not self.pending and all(member.join_ticket is not None for member in self.members.values()):
@@ -264,14 +269,14 @@ class ClassicGroup(Roster):
         self._complete(turn)
 
     def _complete(self, turn: Turn) -> None:
-        """Begin the next generation with those who have joined; static members may be late."""
+        """Begin the next generation with the members that have joined; static members may be late."""
         self._is_waiting_for_more = False
         turn.timers.stop(self._join_timer)
         for member in list(self.members.values()):
             if member.join_ticket is None and member.instance_id is None:
                 self._remove(turn, member)
         joined = [member for member in self.members.values() if member.join_ticket is not None]
-        if self.members and not joined:  # static members only, and none has come yet
+        if self.members and not joined:  # only static members, and none has rejoined yet
             turn.set_timer(self._join_timer, self.rebalance_timeout_ms)
             return
         self.generation += 1
@@ -288,15 +293,15 @@ class ClassicGroup(Roster):
         for member in self.members.values():
             member.is_new = False
             self._syncing[member.member_id] = None
-            if member.join_ticket is not None:  # a static member that is late has the rest of its session
+            if member.join_ticket is not None:  # a late static member keeps the rest of its session
                 self.answer_join(turn, member, self.join_answer(member))
                 self._renew(turn, member)
         turn.set_timer(self._sync_timer, self.rebalance_timeout_ms)
 
-    # Sharing out.
+    # Assignments.
 
     def sync(self, turn: Turn, sync: Sync, ticket: Ticket) -> None:
-        """Refused, or answered now or when the leader has shared out."""
+        """Answer now or when the leader has sent the assignments, or raise Refused."""
         member = self.checked_member(sync.member_id, sync.instance_id)
         if sync.generation != self.generation:
             raise Refused(ErrorCode.illegal_generation)
@@ -315,13 +320,13 @@ class ClassicGroup(Roster):
             self._renew(turn, member)
             turn.decision.answer(ticket, self.sync_answer(member.assignment))
             return
-        self.answer_sync(turn, member, SyncAnswer(ErrorCode.unknown_member_id))  # of an earlier try
+        self.answer_sync(turn, member, SyncAnswer(ErrorCode.unknown_member_id))  # of an earlier attempt
         member.sync_ticket = ticket
         if self.is_leader(member):
             self._share_out(turn, sync.assignments)
 
     def _share_out(self, turn: Turn, assignments: Mapping[str, bytes]) -> None:
-        """The record makes it so (`replay`); the answers leave with it."""
+        """Write the leader's assignments; they hold, and are answered, when the record is replayed."""
         self._write(turn, assignments)
         try:
             turn.check_size()
@@ -338,14 +343,14 @@ class ClassicGroup(Roster):
                 self._renew(turn, member)
 
     def on_sync_timeout(self, turn: Turn) -> None:
-        """Who has not come for its part by now is gone."""
+        """Remove the members that have not fetched their assignment in time."""
         if self.state in (State.COMPLETING, State.STABLE) and self._syncing:
             for member_id in list(self._syncing):
                 if member_id in self.members:
                     self._remove(turn, self.members[member_id])
             self._prepare(turn)
 
-    # Staying and going.
+    # Heartbeats and leaving.
 
     def heartbeat(self, turn: Turn, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
         member = self.checked_member(member_id, instance_id)
@@ -358,7 +363,8 @@ class ClassicGroup(Roster):
         turn.timers.set(member.session, turn.uptime_ms + member.session_timeout_ms)
 
     def check_commit(self, turn: Turn, member_id: str, instance_id: str | None, generation: int) -> None:
-        """Refused unless the member of that generation may commit; anybody may while nobody is in."""
+        """Raise Refused unless the member of that generation may commit; anybody may commit to an empty
+        group."""
         if generation < 0 and self.state is State.EMPTY:
             return
         if generation < 0 and not member_id and instance_id is None:
@@ -394,7 +400,9 @@ class ClassicGroup(Roster):
         if member is None:
             return
         is_waiting = member.join_ticket is not None or member.sync_ticket is not None
-        if member.is_new or not is_waiting:  # who waits for us cannot be late; its session begins again then
+        if (
+            member.is_new or not is_waiting
+        ):  # a parked member cannot expire; its session restarts with the answer
             self._remove(turn, member)
             self._after_departure(turn)
 
@@ -403,7 +411,7 @@ class ClassicGroup(Roster):
             self._after_pending(turn)
 
     def _end_pending(self, turn: Turn, member_id: str) -> bool:
-        """Whether the id was one that somebody was to join with."""
+        """Whether the id was pending: allocated, and not joined with yet."""
         timer = self.pending.pop(member_id, None)
         if timer is None:
             return False
@@ -425,20 +433,20 @@ class ClassicGroup(Roster):
             self.leader_id = next(waiting, next(iter(self.members), None))
 
     def _after_pending(self, turn: Turn) -> None:
-        """An id that nobody came with is gone: who waited for it need not, and nobody else minds."""
+        """A pending id is gone: continue a rebalance that waited for it; in other states nothing changes."""
         if self.state is State.PREPARING:
             self._after_departure(turn)
 
     def _after_departure(self, turn: Turn) -> None:
         if self.state is State.PREPARING:
             if not self.members and self._is_waiting_for_more:
-                return  # the delay ends by itself
+                return  # the delay ends by its own timer
             self._maybe_complete(turn)
         elif self.state in (State.STABLE, State.COMPLETING):
             self._prepare(turn)
 
     def stop(self, turn: Turn, error: ErrorCode) -> None:
-        """The group is no more, or is another kind of group: nobody waits, nothing is timed."""
+        """The group was deleted or converted: fail all waiting clients and stop all timers."""
         for member in self.members.values():
             self.answer_join(turn, member, JoinAnswer(error, member.member_id))
             self.answer_sync(turn, member, SyncAnswer(error))

@@ -1,6 +1,6 @@
-"""The members of a classic group: what they say when they join, and what is known of each.
+"""The members of a classic group: their requests, and the state of each member.
 
-**Invariant:** a protocol is chosen among those that every member knows.
+**Invariant:** a protocol is chosen among those that every member supports.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Join(NamedTuple):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: Protocols
-    needs_member_id: bool  # a new dynamic member must come back with the id that it is given
+    needs_member_id: bool  # a new dynamic member must rejoin with an allocated member id
     can_skip_assignment: bool
 
 
@@ -109,7 +109,7 @@ class Member:
 
 
 def restore_member(group_id: str, protocol_name: str | None, stored: ClassicMemberValue) -> Member:
-    """A member as the journal has it: of its protocols only the chosen one."""
+    """A member as read from the journal, which has only the chosen one of its protocols."""
     join = Join(
         group_id,
         stored.member_id,
@@ -129,13 +129,13 @@ def restore_member(group_id: str, protocol_name: str | None, stored: ClassicMemb
 
 
 def shared_names(members: Collection[Member]) -> frozenset[str]:
-    """The protocols that all of them know."""
+    """The protocols that all members support."""
     names = [frozenset(name for name, _ in member.protocols) for member in members]
     return names[0].intersection(*names[1:]) if names else frozenset()
 
 
 def choose_protocol(members: Collection[Member]) -> str | None:
-    """The protocol that most members like best among those that all know."""
+    """The protocol that most members prefer among those that all support."""
     shared = shared_names(members)
     votes: dict[str, int] = {}
     for member in members:

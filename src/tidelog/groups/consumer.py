@@ -1,16 +1,17 @@
-"""A group of the consumer protocol (KIP-848): the coordinator shares out, each member follows at its pace.
+"""A group of the consumer protocol (KIP-848): the coordinator assigns, each member follows at its own pace.
 
 | state       | when                                       | a heartbeat                              |
 |-------------|--------------------------------------------|------------------------------------------|
 | EMPTY       | it has no members                          | of epoch 0 joins                         |
-| ASSIGNING   | its epoch is ahead of its target's         | computes the target, if it may by now    |
-| RECONCILING | a member is not where the target wants it  | takes that member one step (`reconcile`) |
-| STABLE      | all are                                    | renews the session                       |
+| ASSIGNING   | its epoch is ahead of its target's         | computes the target, if enough time has  |
+|             |                                            | passed since the last one                |
+| RECONCILING | a member has not reached its target        | takes that member one step (`reconcile`) |
+| STABLE      | all members have reached their targets     | renews the session                       |
 
-The epoch is raised when a member comes, goes or subscribes otherwise, or a topic of the group changes. A
-member speaks with its own epoch: a greater one, or a smaller one but the last, is fenced; 0 joins (again),
--1 leaves, -2 is a static member that will be back. Who speaks no more for the session timeout, or does not
-give up its partitions within its rebalance timeout, is fenced.
+The epoch is raised when a member joins, leaves or changes its subscription, or a topic of the group changes.
+A member sends its own epoch: a greater epoch, or one before the previous, is fenced; 0 joins (again), -1
+leaves, -2 is a static member that will return. A member is also fenced if it is silent for the session
+timeout, or does not revoke its partitions within its rebalance timeout.
 
 **Invariant:** a partition is assigned to one member at a time; a member's epoch never goes back.
 """
@@ -21,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 
 from tidelog.base.decision import Entry
-from tidelog.base.limits import MATCHES_AT_ONCE_MAX
+from tidelog.base.limits import MATCHES_AT_ONCE_MAX, PATTERNS_PAUSE_LONG_MS, PATTERNS_PAUSE_MS
 from tidelog.groups import records
 from tidelog.groups.facts import write_entry
 from tidelog.groups.heartbeat import (
@@ -52,8 +53,6 @@ from tidelog.groups.turn import Alarm, GroupTimer, Refused, Turn
 from tidelog.protocol.errors import ErrorCode
 
 SESSION, REBALANCE, REJOIN, SYNC = "session", "rebalance", "rejoin", "sync"
-PATTERNS_PAUSE_MS = 1_000  # between two looks at all topics, where that is little work
-PATTERNS_PAUSE_LONG_MS = 10_000  # and where it is not
 
 
 class State(Enum):
@@ -77,14 +76,16 @@ class ConsumerGroup:
         self.targets: dict[str, Target] = {}
         self.patterns: dict[str, PatternValue] = {}
         self.static_ids: dict[str, str] = {}  # member id by instance id
-        self.owners: dict[bytes, dict[int, str]] = {}  # who has a partition, or has yet to give it up
-        self._unheard: set[str] = set()  # members that may not know yet what they are assigned
+        self.owners: dict[
+            bytes, dict[int, str]
+        ] = {}  # the member that has a partition, assigned or being revoked
+        self._unheard: set[str] = set()  # members that may not know their latest assignment
         self._timers: dict[tuple[str, str], GroupTimer] = {}  # by kind and member
-        self._topics_epoch = -1  # of the topics when the group's were last looked at
-        self._resolved_epoch = -1  # the same for its patterns, and when that was
+        self._topics_epoch = -1  # the epoch of the topics at the last check
+        self._resolved_epoch = -1  # the epoch of the topics when patterns were last matched, and the time
         self._resolved_ms = 0
 
-    # What others ask.
+    # Queries.
 
     @property
     def is_empty(self) -> bool:
@@ -107,7 +108,7 @@ class ConsumerGroup:
     def check_commit(
         self, turn: Turn, member_id: str, epoch: int, partitions: Iterable[tuple[str, int]]
     ) -> None:
-        """Refused unless the member may commit; anybody may while nobody is in."""
+        """Raise Refused unless the member may commit; anybody may commit to an empty group."""
         if epoch < 0 and self.is_empty:
             return
         member = self.members.get(member_id)
@@ -118,7 +119,7 @@ class ConsumerGroup:
         stale = ErrorCode.illegal_generation if member.is_classic else ErrorCode.stale_member_epoch
         if epoch > member.epoch:
             raise Refused(stale)
-        # It has moved on since; what it has owned from then on it may still commit (KIP-1251).
+        # The epoch is outdated; a commit for partitions owned continuously since then is accepted (KIP-1251).
         for topic, index in partitions:
             topic_id = turn.topics.id_of(topic)
             owned = member.assigned.get(topic_id or b"", {})
@@ -126,7 +127,7 @@ class ConsumerGroup:
             if given is None or epoch < given:
                 raise Refused(stale)
 
-    # Replay: each key sets what it stands for, in any order.
+    # Replay: each record sets the state of its key, in any order.
 
     def replay_group(self, value: ConsumerValue) -> None:
         self.epoch, self.metadata_hash = value.epoch, value.metadata_hash
@@ -173,7 +174,7 @@ class ConsumerGroup:
         )
 
     def _move(self, member: ConsumerMember, assigned: Owned, revoking: Owned) -> None:
-        """A member has, or has yet to give up, something else than before."""
+        """Update the owners: the member's assigned and revoking partitions have changed."""
         member_id = member.member_id
         for topic_id in dict.fromkeys((*member.assigned, *member.revoking, *assigned, *revoking)):
             before, after = member.assigned.get(topic_id, {}), assigned.get(topic_id, {})
@@ -196,8 +197,8 @@ class ConsumerGroup:
         else:
             self.patterns[pattern] = value
 
-    def bury(self, turn: Turn) -> None:
-        """Write that nothing of the group is left."""
+    def write_tombstones(self, turn: Turn) -> None:
+        """Write the tombstones of all records of the group."""
         for member_id in self.members:
             self._write_removal(turn, member_id)
         for pattern in self.patterns:
@@ -207,7 +208,7 @@ class ConsumerGroup:
         self.stop(turn)
 
     def entries(self) -> list[Entry]:
-        """Everything that the group is, for the journal."""
+        """All records of the group, for a rewrite of the journal."""
         group_id, members = self.group_id, self.members.values()
         epoch = ConsumerValue(self.epoch, self.metadata_hash)
         target = TargetValue(self.target_epoch, self.target_ms)
@@ -221,8 +222,8 @@ class ConsumerGroup:
         ]
 
     def resume(self, turn: Turn) -> None:
-        """The group has been loaded: everybody's session begins now, and the time to give up partitions.
-        What was last written of a member it may never have been told."""
+        """The group has been loaded: restart the session and the revocation timeout of every member. A member
+        may not have received its last assignment."""
         self._unheard.update(self.members)
         for member in self.members.values():
             self.renew(turn, member)
@@ -248,7 +249,7 @@ class ConsumerGroup:
         self.renew(turn, member)
         has_moved = member.assigned is not before.assigned and not has_same(member, before)
         must_tell = beat.epoch == JOIN_EPOCH or beat.is_full or has_moved
-        self._note_told(member, beat.reported, must_tell)
+        self._mark_told(member, beat.reported, must_tell)
         return HeartbeatAnswer(
             ErrorCode.none,
             None,
@@ -258,16 +259,16 @@ class ConsumerGroup:
             member.assigned if must_tell or member.member_id in self._unheard else None,
         )
 
-    def _note_told(self, member: ConsumerMember, reported: Reported, is_told: bool) -> None:
-        """Answers get lost, and not every client asks again in full: a member is told what it is assigned
-        until it reports just that."""
+    def _mark_told(self, member: ConsumerMember, reported: Reported, is_told: bool) -> None:
+        """Record whether the member knows its assignment. Answers get lost, and not every client repeats its
+        full state: the assignment is sent until the member reports it."""
         if reported is not None and is_all_of(reported, member.assigned):
             self._unheard.discard(member.member_id)
         elif is_told:
             self._unheard.add(member.member_id)
 
     def _is_shared_out(self, turn: Turn) -> bool:
-        """Whether the target stands as long as nobody says anything new: the way of almost all heartbeats."""
+        """Whether the target is current and no topic has changed: true of almost all heartbeats."""
         return (
             self.epoch == self.target_epoch
             and not self.has_new_topics(turn)
@@ -290,8 +291,9 @@ class ConsumerGroup:
     def note_patterns(self, turn: Turn) -> None:
         self._resolved_epoch, self._resolved_ms = turn.topics.epoch, turn.uptime_ms
 
-    def forget_looks(self) -> None:
-        """What was seen of the topics may not have been acted on: look again with the next heartbeat."""
+    def forget_checks(self) -> None:
+        """Forget the last check of the topics, because its result was not written: check again at the next
+        heartbeat."""
         self._topics_epoch = self._resolved_epoch = -1
 
     def _check_room(self, turn: Turn, beat: Heartbeat) -> None:
@@ -305,7 +307,7 @@ class ConsumerGroup:
             )
 
     def _speaking_member(self, turn: Turn, beat: Heartbeat) -> ConsumerMember | None:
-        """The member that a heartbeat is of; None for one that is new. Refused if it is not who it says."""
+        """The member that sent a heartbeat; None if it is new. Raises Refused if the ids do not match."""
         if beat.instance_id is None:
             if beat.epoch == JOIN_EPOCH:
                 return self.members.get(beat.member_id)
@@ -353,7 +355,7 @@ class ConsumerGroup:
         return static
 
     def replace(self, turn: Turn, old: ConsumerMember, member_id: str) -> ConsumerMember:
-        """A new process with the instance id of a member gets its place and its partitions."""
+        """Replace a static member by its new process, which gets its partitions."""
         self._write_removal(turn, old.member_id)
         self._stop_timers(turn, old.member_id)
         member = old._replace(member_id=member_id, epoch=0, previous_epoch=0)
@@ -371,10 +373,10 @@ class ConsumerGroup:
         patterns: Patterns,
         is_joining: bool,
     ) -> ConsumerMember:
-        """Write what is new about a member, raise the epoch and share out anew if that is called for, and
-        take the member one step."""
+        """Write the member's changes, raise the epoch and compute a new target if required, and take the
+        member one step."""
         plan = Plan(self, turn, before, member)
-        has_changed = plan.note_subscription(is_joining)
+        has_changed = plan.record_subscription(is_joining)
         plan.resolve_patterns(patterns)
         plan.maybe_raise_epoch()
         goal = plan.maybe_assign()
@@ -400,7 +402,7 @@ class ConsumerGroup:
         return stepped
 
     def waits_for_others(self, member: ConsumerMember) -> bool:
-        """Whether what the member should have is still with others."""
+        """Whether other members still have partitions of the member's target."""
         target = self.targets.get(member.member_id, {})
         return any(
             self.owners.get(topic_id, {}).get(index, member.member_id) != member.member_id
@@ -411,7 +413,7 @@ class ConsumerGroup:
     def _time_revocation(self, turn: Turn, member: ConsumerMember) -> None:
         if member.state is not MemberState.UNREVOKED:
             self.stop_timer(turn, REBALANCE, member.member_id)
-        elif not member.is_classic:  # which has to join again instead
+        elif not member.is_classic:  # a classic member rejoins instead
             self.set_timer(turn, REBALANCE, member.member_id, member.value.rebalance_timeout_ms)
 
     def _write_current(self, turn: Turn, member: ConsumerMember) -> None:
@@ -421,21 +423,21 @@ class ConsumerGroup:
         for kind in (records.CURRENT, records.TARGET_MEMBER, records.MEMBER):
             turn.write(kind, self.group_id, None, member_id)
 
-    # Going.
+    # Leaving.
 
     def leaving_member(self, beat: Heartbeat) -> ConsumerMember:
-        """Who says that it goes; Refused if it is not in."""
+        """The member that a heartbeat removes; raises Refused if it is not in the group."""
         if beat.instance_id is not None:
             return self._checked_static(beat)
         return self._checked_dynamic(beat)
 
-    def step_out(self, turn: Turn, member: ConsumerMember) -> None:
-        """A static member goes and will be back within its session: its place is kept."""
+    def leave_for_restart(self, turn: Turn, member: ConsumerMember) -> None:
+        """A static member leaves and will return within its session: its partitions are kept."""
         self._write_current(turn, member._replace(epoch=STATIC_LEAVE_EPOCH, revoking={}))
         self.stop_timer(turn, REBALANCE, member.member_id)
 
     def fence(self, turn: Turn, member_ids: Collection[str]) -> None:
-        """Remove members; the others share what they had."""
+        """Remove members; the others get their partitions."""
         for member_id in member_ids:
             self._write_removal(turn, member_id)
             self._stop_timers(turn, member_id)
@@ -447,7 +449,7 @@ class ConsumerGroup:
         self.write_epoch(turn, self.epoch + 1, self.metadata_hash)
 
     def is_due(self, alarm: Alarm) -> bool:
-        """Whether an alarm is still about what it was set for."""
+        """Whether an alarm is still valid: its cause has not changed since it was set."""
         member = self.members.get(alarm.member_id)
         if member is None:
             return False
@@ -461,7 +463,7 @@ class ConsumerGroup:
     # Timers.
 
     def renew(self, turn: Turn, member: ConsumerMember) -> None:
-        """The member has been heard of."""
+        """Restart the member's session."""
         if member.value.classic is not None:
             timeout_ms = member.value.classic.session_timeout_ms
         else:
@@ -475,7 +477,7 @@ class ConsumerGroup:
         turn.set_timer(timer, delay_ms)
 
     def set_timer_once(self, turn: Turn, kind: str, member_id: str, delay_ms: int) -> None:
-        """Unless it runs already."""
+        """Set a timer unless it is running."""
         timer = self._timers.get((kind, member_id))
         if timer is None or not timer.is_set:
             self.set_timer(turn, kind, member_id, delay_ms)

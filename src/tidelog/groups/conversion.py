@@ -1,16 +1,16 @@
-"""From one protocol to the other while the group lives (KIP-848's online migration), and in between:
-members that speak the classic protocol in a consumer group.
+"""Conversion between the protocols while a group has members (KIP-848's online migration), and its middle
+state: members of the classic protocol in a consumer group.
 
 | what                                                        | becomes                               |
 |-------------------------------------------------------------|---------------------------------------|
 | a classic group whose first consumer-protocol member joins  | a consumer group; the others stay     |
 | a consumer group whose last consumer-protocol member leaves | a classic group, which rebalances     |
 | JoinGroup of a classic member in a consumer group           | a heartbeat; its generation the epoch |
-| SyncGroup                                                   | what it is assigned                   |
-| Heartbeat                                                   | REBALANCE_IN_PROGRESS while it has to |
-|                                                             | join again                            |
+| SyncGroup                                                   | its assignment                        |
+| Heartbeat                                                   | REBALANCE_IN_PROGRESS while the       |
+|                                                             | member must rejoin                    |
 
-**Invariant:** nobody loses or shares a partition by a conversion: each member keeps what it had.
+**Invariant:** no member loses or shares a partition by a conversion: each keeps its assignment.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _DOWNGRADES = ("downgrade", "bidirectional")
 
 
 def upgrade(turn: Turn, group: ClassicGroup) -> ConsumerGroup:
-    """A consumer group with the members of a classic one; Refused if that cannot be."""
+    """A consumer group with the members of a classic one; raises Refused if it cannot be converted."""
     problem = _upgrade_problem(turn, group)
     if problem is not None:
         raise Refused(
@@ -112,7 +112,7 @@ def _take_over(turn: Turn, group: ConsumerGroup, member: Member) -> None:
 
 
 def _owned(topics: Topics, partitions: dict[str, tuple[int, ...]], epoch: int) -> Owned:
-    """Partitions by topic id, as far as the topics are there."""
+    """Partitions by topic id, of the topics that exist."""
     owned: dict[bytes, dict[int, int]] = {}
     for name, indexes in partitions.items():
         topic_id = topics.id_of(name)
@@ -122,7 +122,7 @@ def _owned(topics: Topics, partitions: dict[str, tuple[int, ...]], epoch: int) -
 
 
 def must_downgrade(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -> bool:
-    """Whether without those members nobody is left who speaks the consumer protocol."""
+    """Whether no member of the consumer protocol remains without the leaving members."""
     left = [member for member in group.members.values() if member.member_id not in leaving]
     return (
         bool(left)
@@ -134,7 +134,7 @@ def must_downgrade(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -
 
 
 def _fits(turn: Turn, lowered: ClassicGroup) -> bool:
-    """Whether one record has room for the whole group; if not, its members are better off as they are."""
+    """Whether one record has room for the whole group. If not, the group is not converted."""
     lowered.protocol_name = choose_protocol(lowered.members.values())
     record = write_entry(CLASSIC, lowered.group_id, lowered.value(None))
     return len(record.value or b"") <= turn.record_size_max
@@ -145,11 +145,11 @@ def may_downgrade(turn: Turn) -> bool:
 
 
 def downgrade(turn: Turn, group: ConsumerGroup, leaving: Collection[str]) -> ClassicGroup:
-    """A classic group with the members that are left, about to rebalance."""
-    group.bury(turn)
+    """A classic group with the remaining members, about to rebalance."""
+    group.write_tombstones(turn)
     lowered = _lowered(turn, group, leaving)
     if lowered.members:
-        lowered.settle(turn)
+        lowered.become_converted(turn)
     return lowered
 
 
@@ -180,7 +180,7 @@ def _hand_over(turn: Turn, group: ClassicGroup, member: ConsumerMember) -> None:
         False,
     )
     version = _subscription_of(protocols).version
-    group.take_over(join, _assignment(turn.topics, member, version))
+    group.add_converted(join, _assignment(turn.topics, member, version))
 
 
 def _assignment(topics: Topics, member: ConsumerMember, version: int) -> bytes:
@@ -203,7 +203,8 @@ def _subscription_of(protocols: Protocols) -> Subscription:
 
 
 def join(turn: Turn, group: ConsumerGroup, asked: Join, patterns: Patterns) -> JoinAnswer:
-    """Who joins gets what it is to have at once: the coordinator shares out, and nobody waits for others."""
+    """Answer a joining member at once with its assignment: the coordinator assigns, nobody waits for
+    others."""
     member_id = asked.member_id or turn.new_member_id()
     size_max = turn.settings.number("group.consumer.max.size")
     if len(group.members) >= size_max and asked.member_id not in group.members:
@@ -213,7 +214,7 @@ def join(turn: Turn, group: ConsumerGroup, asked: Join, patterns: Patterns) -> J
         return JoinAnswer(ErrorCode.member_id_required, member_id)
     subscription = _subscription_of(asked.protocols)
     if asked.member_id and asked.member_id not in group.members and subscription.owned:
-        # It was a member once, and others have its partitions by now: it must come with none.
+        # A former member whose partitions others have by now: it must rejoin without partitions.
         raise Refused(ErrorCode.unknown_member_id)
     known = _joining_member(turn, group, asked, member_id)
     value = MemberValue(
@@ -253,7 +254,8 @@ def _joining_member(turn: Turn, group: ConsumerGroup, asked: Join, member_id: st
 
 
 def check_protocols(group: ConsumerGroup, asked: Join) -> None:
-    """A classic member can be in only with the consumers' protocol, and one that all classic members know."""
+    """Raise Refused unless a classic member speaks `consumer` and shares a protocol with the other classic
+    members."""
     names = {name for name, _ in asked.protocols}
     others = [
         {name for name, _ in member.value.classic.protocols}
@@ -323,7 +325,8 @@ def _member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> Co
 def leaving_members(
     group: ConsumerGroup, leaving: list[Leaving]
 ) -> tuple[list[ConsumerMember], list[ErrorCode]]:
-    """Who goes by a LeaveGroup request, of either protocol, and the answer for each that it names."""
+    """The members that a LeaveGroup request removes, of either protocol, and one error code per named
+    member."""
     gone: dict[str, ConsumerMember] = {}
     errors = []
     for each in leaving:

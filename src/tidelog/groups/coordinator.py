@@ -1,9 +1,9 @@
-"""The groups of one partition of `__consumer_offsets`: which there are, and who of them a request is for.
+"""The groups of one partition of `__consumer_offsets`, and the commands that clients send to them.
 
-Each command takes a turn and a ticket, and leaves in the turn's decision what is to be written and who is to
-be answered. What is written takes effect by `GroupState.replay`, here and after a restart.
+Each command gets a turn and a ticket, and puts into the turn's decision the records to write and the answers
+to send. A written record takes effect by `GroupState.replay`, at run time as after a restart.
 
-**Invariant:** a request that is refused, or whose decision cannot be written, leaves its group as it was.
+**Invariant:** a request that is refused, or whose decision cannot be written, leaves its group unchanged.
 """
 
 from __future__ import annotations
@@ -12,10 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from tidelog.base.decision import Entry, Ticket
-from tidelog.base.limits import (
-    GROUP_METADATA_SIZE_MAX,
-    OFFSETS_LOOKED_AT_MAX,
-)
+from tidelog.base.limits import EXPIRY_PAUSE_MS, GROUP_METADATA_SIZE_MAX, OFFSETS_LOOKED_AT_MAX
 from tidelog.base.timers import Timers
 from tidelog.groups import conversion, records
 from tidelog.groups.assignors import ASSIGNORS
@@ -40,16 +37,15 @@ from tidelog.protocol.embedded import read_subscription
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 
 EXPIRY = "offsets expiry"
-EXPIRY_PAUSE_MS = 100  # before what is left expires
 
 
 class CommitAsk(NamedTuple):
-    """An OffsetCommit request, as far as its group is concerned."""
+    """An OffsetCommit request, without its partitions."""
 
     group_id: str
     member_id: str
     instance_id: str | None
-    epoch: int  # generation or member epoch; -1 for somebody who is in no group
+    epoch: int  # generation or member epoch; -1 for a client that is not a member
     retention_ms: int
     knows_epochs: bool  # the version has errors for consumer groups
     commits: list[Commit]
@@ -61,30 +57,41 @@ class GroupCoordinator(GroupState):
         self.timers: Timers[Alarm] = Timers()
         self._patterns = patterns
         self._expiry = GroupTimer(Alarm(EXPIRY, "", ""))
-        self._unexpired: list[str] = []  # groups that have yet to be looked at, of those there were
-        self._unlooked: list[Spot] = []  # what is left of the last of them
+        self._unexpired: list[str] = []  # groups that the current expiry pass has not reached yet
+        self._unchecked: list[Spot] = []  # the unchecked offsets of the last group
         self.given = GivenIds()
 
     def resume(self, turn: Turn) -> None:
-        """Everything is loaded: sessions begin."""
+        """Loading is complete: start the sessions."""
         for group in self.groups.values():
             group.resume(turn)
         self._await_expiry(turn)
 
     def close(self, turn: Turn) -> None:
-        """Groups that another partition keeps are served there from now on: none of them changes here."""
+        """Close this shard to groups that another partition keeps now: none of them changes here any more."""
         for group_id in self.strangers():
             self._stop_group(turn, group_id)
         turn.decision.entries.append(Entry(records.CLOSED_KEY, records.CLOSED_VALUE))
 
+    def stop(self, turn: Turn) -> None:
+        """The partition has another leader: fail the waiting members."""
+        for group in self.groups.values():
+            if isinstance(group, ClassicGroup):
+                group.stop(turn, ErrorCode.not_coordinator)
+
+    def undo(self, turn: Turn, refused: Turn, code: ErrorCode) -> None:
+        """A turn's decision cannot be written: revert its groups to their state in the journal."""
+        for group_id, former in refused.formers.items():
+            self.revert(turn, group_id, former, code)
+
     def take_in(self, turn: Turn, entries: Iterable[Entry]) -> None:
-        """Write what another partition has of groups that belong here. Nobody is served by them until all of
-        it is written, so what an earlier attempt has left here is not timed."""
+        """Write another partition's records of groups that belong here. These groups are served only when all
+        of their records are written, so leftovers of an earlier attempt have no timers."""
         for entry in entries:
             key = records.read_key(entry.key)
             is_offset = key.kind in (records.OFFSET_0, records.OFFSET)
             if is_offset and (key.name, key.partition) in self.offsets.of(key.group_id):
-                continue  # it is the same, or newer
+                continue  # the present record is the same, or newer
             if not is_offset:
                 self._stop_group(turn, key.group_id)
             turn.decision.entries.append(entry)
@@ -97,27 +104,27 @@ class GroupCoordinator(GroupState):
             group.stop(turn)
 
     def resume_group(self, turn: Turn, group_id: str) -> None:
-        """A group has come from another partition: its sessions begin."""
+        """A group has arrived from another partition: start its sessions."""
         group = self.groups.get(group_id)
         if group is not None:
             group.resume(turn)
 
-    def _take_back(self, turn: Turn, group_id: str) -> None:
-        """A request is refused: if it had decided something by then, its group is what it was."""
+    def _revert(self, turn: Turn, group_id: str) -> None:
+        """A request is refused: revert its group if the request had changed it."""
         former = turn.formers[group_id]
         if turn.decision.entries:
             turn.decision.entries.clear()
-            if not isinstance(former, ClassicGroup):  # which refuses before it changes anything
+            if not isinstance(former, ClassicGroup):  # a consumer group refuses before it changes anything
                 self.revert(turn, group_id, former)
 
     # Classic groups.
 
     def join(self, turn: Turn, asked: Join, ticket: Ticket) -> None:
-        turn.note_former(asked.group_id, self.groups.get(asked.group_id))
+        turn.keep_former(asked.group_id, self.groups.get(asked.group_id))
         try:
             self._join(turn, asked, ticket)
         except Refused as refusal:
-            self._take_back(turn, asked.group_id)
+            self._revert(turn, asked.group_id)
             turn.decision.answer(ticket, JoinAnswer(refusal.code, asked.member_id))
 
     def _join(self, turn: Turn, asked: Join, ticket: Ticket) -> None:
@@ -147,7 +154,7 @@ class GroupCoordinator(GroupState):
         self._bound_pending(turn)
 
     def _bound_pending(self, turn: Turn) -> None:
-        """Of ids that nobody has joined with yet, the oldest go; who has one asks for another."""
+        """Drop the oldest pending member ids above the bound; their clients ask for new ones."""
         while (excess := turn.given.excess) is not None:
             oldest = self.groups.get(excess[0])
             assert isinstance(oldest, ClassicGroup)
@@ -155,20 +162,21 @@ class GroupCoordinator(GroupState):
             self._maybe_forget(oldest)
 
     def _maybe_downgrade(self, turn: Turn, group: ConsumerGroup, asked: Join) -> Group:
-        """A classic member that takes the place of the last one with the consumer protocol finds a classic
-        group; the place is not kept."""
+        """Convert the group if a static classic member replaces the last consumer-protocol member. The
+        replaced member's assignment is not kept."""
         replaced = group.static_member(asked.instance_id)
         if asked.member_id or replaced is None or replaced.is_classic:
             return group
         is_alone = len(group.members) == 1 and conversion.may_downgrade(turn)
         if not is_alone and not conversion.must_downgrade(turn, group, [replaced.member_id]):
             return group
-        conversion.check_protocols(group, asked)  # so that nothing can refuse it once the group is lowered
+        # Checked first: after the conversion nothing may refuse the request.
+        conversion.check_protocols(group, asked)
         lowered = self.groups[group.group_id] = conversion.downgrade(turn, group, [replaced.member_id])
         return lowered
 
     def sync(self, turn: Turn, asked: Sync, ticket: Ticket) -> None:
-        turn.note_former(asked.group_id, self.groups.get(asked.group_id))
+        turn.keep_former(asked.group_id, self.groups.get(asked.group_id))
         try:
             group = self._classic_or_consumer(asked.group_id)
             if isinstance(group, ConsumerGroup):
@@ -196,9 +204,9 @@ class GroupCoordinator(GroupState):
         return group
 
     def leave(self, turn: Turn, group_id: str, leaving: list[Leaving], ticket: Ticket) -> None:
-        """Answered with one error for each; all UNKNOWN_MEMBER_ID if there is no such group."""
+        """Answer with one error per member; all UNKNOWN_MEMBER_ID if the group does not exist."""
         group = self.groups.get(group_id)
-        turn.note_former(group_id, group)
+        turn.keep_former(group_id, group)
         if group is None:
             turn.decision.answer(ticket, [ErrorCode.unknown_member_id] * len(leaving))
         elif isinstance(group, ConsumerGroup):
@@ -213,7 +221,7 @@ class GroupCoordinator(GroupState):
     # Consumer groups.
 
     def consumer_heartbeat(self, turn: Turn, beat: Heartbeat, ticket: Ticket) -> None:
-        turn.note_former(beat.group_id, self.groups.get(beat.group_id))
+        turn.keep_former(beat.group_id, self.groups.get(beat.group_id))
         try:
             self._check_heartbeat(turn, beat)
             group = self._consumer_group(turn, beat)
@@ -222,7 +230,7 @@ class GroupCoordinator(GroupState):
             else:
                 answer = self._beat(turn, group, beat)
         except Refused as refusal:
-            self._take_back(turn, beat.group_id)
+            self._revert(turn, beat.group_id)
             answer = HeartbeatAnswer(refusal.code, refusal.message)
         turn.decision.answer(ticket, answer)
 
@@ -231,7 +239,9 @@ class GroupCoordinator(GroupState):
             answer = group.heartbeat(turn, beat, self._patterns)
             turn.check_size()
         except Refused:
-            if self.groups.get(group.group_id) is not group:  # made for this, and timed: nobody will know it
+            if (
+                self.groups.get(group.group_id) is not group
+            ):  # the group was created for this request and has timers: remove it
                 group.stop(turn)
             raise
         self._replace(turn, group)
@@ -240,13 +250,13 @@ class GroupCoordinator(GroupState):
     def _leave(self, turn: Turn, group: ConsumerGroup, beat: Heartbeat) -> HeartbeatAnswer:
         member = group.leaving_member(beat)
         if beat.epoch == STATIC_LEAVE_EPOCH:
-            group.step_out(turn, member)
+            group.leave_for_restart(turn, member)
         else:
             self._fence(turn, group, [member.member_id])
         return HeartbeatAnswer(ErrorCode.none, None, member.member_id, beat.epoch)
 
     def _replace(self, turn: Turn, group: ConsumerGroup) -> None:
-        """A heartbeat was taken by its group, which may have been a classic one until then."""
+        """Register the group of an accepted heartbeat, which may have been a classic group before."""
         former = self.groups.get(group.group_id)
         if former is not group:
             if isinstance(former, ClassicGroup):
@@ -266,7 +276,7 @@ class GroupCoordinator(GroupState):
             self._patterns.check(beat.pattern)
 
     def _consumer_group(self, turn: Turn, beat: Heartbeat) -> ConsumerGroup:
-        """The group of a heartbeat: there, made anew, or made of a classic one."""
+        """The group of a heartbeat: an existing one, a new one, or one converted from a classic group."""
         group = self.groups.get(beat.group_id)
         if isinstance(group, ConsumerGroup):
             return group
@@ -283,7 +293,8 @@ class GroupCoordinator(GroupState):
         return conversion.upgrade(turn, group)
 
     def _fence(self, turn: Turn, group: ConsumerGroup, member_ids: list[str]) -> None:
-        """Remove members of a consumer group; it becomes a classic one if only such members are left."""
+        """Remove members of a consumer group; convert it to a classic group if only classic members
+        remain."""
         if conversion.must_downgrade(turn, group, member_ids):
             self.groups[group.group_id] = conversion.downgrade(turn, group, member_ids)
         else:
@@ -316,7 +327,7 @@ class GroupCoordinator(GroupState):
             group.check_commit(turn, asked.member_id, asked.epoch, spots)
 
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> ErrorCode:
-        """Whether a member may ask for offsets; who says nothing of itself may."""
+        """Whether a member may fetch offsets; a request without a member id always may."""
         group = self.groups.get(group_id)
         if not isinstance(group, ConsumerGroup) or (member_id is None and epoch < 0):
             return ErrorCode.none
@@ -326,7 +337,7 @@ class GroupCoordinator(GroupState):
         return ErrorCode.none if epoch == member.epoch else ErrorCode.stale_member_epoch
 
     def delete_offsets(self, turn: Turn, group_id: str, spots: list[Spot], ticket: Ticket) -> None:
-        """Answered with the group's error, and one for each partition."""
+        """Answer with the group's error, or one error for each partition."""
         group = self.groups.get(group_id)
         if group is None:
             turn.decision.answer(ticket, (ErrorCode.group_id_not_found, []))
@@ -358,8 +369,9 @@ class GroupCoordinator(GroupState):
         turn.decision.answer(ticket, error)
 
     def _remove(self, turn: Turn, group: Group) -> None:
-        """With all that it committed; a classic group that was never written is gone with its last offset."""
-        turn.note_former(group.group_id, group)
+        """Delete a group with all its offsets; a classic group without a record disappears with its last
+        offset."""
+        turn.keep_former(group.group_id, group)
         self.offsets.delete(turn, group.group_id, list(self.offsets.of(group.group_id)))
         self._bury(turn, group)
         if isinstance(group, ClassicGroup):
@@ -368,25 +380,25 @@ class GroupCoordinator(GroupState):
 
     def _bury(self, turn: Turn, group: Group) -> None:
         if isinstance(group, ConsumerGroup):
-            group.bury(turn)
+            group.write_tombstones(turn)
         elif group.stored is not None:
             turn.write(records.CLASSIC, group.group_id, None)
 
     def sweep(self, turn: Turn, sweep: Sweep, is_gone: Callable[[str, CommittedOffset], bool]) -> None:
-        """Forget some of what was committed for topics that are no more."""
+        """Delete some of the offsets of deleted topics."""
         gone = [(group_id, spot) for group_id, spot, each in sweep.next_piece() if is_gone(spot[0], each)]
         for group_id, spot in gone:
             self.offsets.delete(turn, group_id, [spot])
 
     def committed(self, topics: Topics, group_id: str, spot: Spot) -> CommittedOffset | None:
-        """What a group has committed for a topic; not what it has for another one that had its name."""
+        """The committed offset of a topic; None if it belongs to an earlier topic of the same name."""
         found = self.offsets.of(group_id).get(spot)
         return None if found is None or is_of_another(topics, spot[0], found) else found
 
     # Time.
 
     def tick(self, turn: Turn) -> None:
-        """Let the next of what is due happen."""
+        """Handle the next expired timer."""
         alarm = self.timers.pop_due(turn.uptime_ms)
         if alarm is None:
             return
@@ -395,7 +407,7 @@ class GroupCoordinator(GroupState):
             self._await_expiry(turn, 0 if is_done else EXPIRY_PAUSE_MS)
             return
         group = self.groups.get(alarm.group_id)
-        turn.note_former(alarm.group_id, group)
+        turn.keep_former(alarm.group_id, group)
         if isinstance(group, ClassicGroup):
             group.on_alarm(turn, alarm)
             self._maybe_forget(group)
@@ -406,7 +418,7 @@ class GroupCoordinator(GroupState):
         turn.set_timer(self._expiry, delay_ms or turn.settings.number("offsets.retention.check.interval.ms"))
 
     def _expire(self, turn: Turn) -> bool:
-        """Forget what nobody has asked for in time; whether that was all."""
+        """Delete expired offsets, a step at a time; return whether the pass is complete."""
         retention_ms = turn.settings.number("offsets.retention.minutes") * MINUTE_MS
         self._unexpired = self._unexpired or list(self.groups)
         looked_at = 0
@@ -414,19 +426,19 @@ class GroupCoordinator(GroupState):
             group = self.groups.get(self._unexpired[-1])
             if group is None:
                 self._unexpired.pop()
-                self._unlooked = []
+                self._unchecked = []
                 continue
-            spots = self._unlooked or list(self.offsets.of(group.group_id))
-            piece, self._unlooked = spots[:OFFSETS_LOOKED_AT_MAX], spots[OFFSETS_LOOKED_AT_MAX:]
+            spots = self._unchecked or list(self.offsets.of(group.group_id))
+            piece, self._unchecked = spots[:OFFSETS_LOOKED_AT_MAX], spots[OFFSETS_LOOKED_AT_MAX:]
             looked_at += len(piece) + 1
             self._expire_piece(turn, group, piece, retention_ms)
-            if not self._unlooked:
+            if not self._unchecked:
                 self._unexpired.pop()
         return not self._unexpired
 
     def _expire_piece(self, turn: Turn, group: Group, piece: list[Spot], retention_ms: int) -> None:
         gone = list(self._expired(turn, group, piece, retention_ms))
-        is_last = not self._unlooked and len(gone) == len(self.offsets.of(group.group_id))
+        is_last = not self._unchecked and len(gone) == len(self.offsets.of(group.group_id))
         if group.is_empty and is_last:
             self._remove(turn, group)
         else:
@@ -452,7 +464,7 @@ class GroupCoordinator(GroupState):
                 yield from _topics_of(member)
 
     def _maybe_forget(self, group: ClassicGroup) -> None:
-        """A group that nobody is in, or is about to join, and that the journal has nothing of."""
+        """Drop a group without members, pending ids and records in the journal."""
         is_known = group.stored is not None or group.group_id in self.offsets.group_ids()
         if group.state is State.EMPTY and not group.pending and not is_known:
             self.groups.pop(group.group_id, None)

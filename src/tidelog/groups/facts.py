@@ -1,6 +1,6 @@
-"""A record of a group with what it says: written for the journal, and read back from it.
+"""A record of a group together with its decoded value, encoded for the journal and decoded from it.
 
-**Invariant:** what an entry carries along is what its bytes say.
+**Invariant:** the decoded value of an entry equals what its bytes say.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tidelog.groups.records import (
     CommittedOffset,
 )
 
-_new = tuple.__new__  # of a named tuple, at a third of what calling its class costs
+_new = tuple.__new__  # of a named tuple, at a third of the cost of calling its class
 OF_MEMBERS = (MEMBER, TARGET_MEMBER, CURRENT, PATTERN)
 
 
 class Fact(NamedTuple):
-    """The newest about one key; no value: there is nothing any more."""
+    """The latest value of one key; None if the key was deleted."""
 
     kind: int
     group_id: str
@@ -60,7 +60,7 @@ def offset_entry(group_id: str, topic: str, partition: int, value: CommittedOffs
 
 
 def write_entry(kind: int, group_id: str, value: Any, name: str = "") -> Entry:
-    """Of any other kind than an offset's."""
+    """An entry of any kind but an offset."""
     if kind in OF_MEMBERS:
         key = records.member_key(kind, group_id, name)
     else:
@@ -70,7 +70,7 @@ def write_entry(kind: int, group_id: str, value: Any, name: str = "") -> Entry:
 
 
 def read_entry(entry: Entry) -> Fact | None:
-    """What an entry says; None for a kind that is not ours to know. CorruptBatch if it says nothing."""
+    """The decoded entry; None for a kind that Tidelog does not know. CorruptBatch for malformed bytes."""
     if entry.fact is not None:
         assert isinstance(entry.fact, Fact)
         return entry.fact

@@ -1,7 +1,7 @@
-"""Member ids that were given to clients which have yet to join with them.
+"""Pending member ids: allocated for clients that have not joined with them yet.
 
-**Invariant:** an id is here from the moment it is given until somebody joins or leaves with it, or until its
-time is over or its group is. All of them together are bounded in number and size.
+**Invariant:** an id is here from its allocation until a client joins or leaves with it, its timeout expires
+or its group is deleted. Their number and total size are bounded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class GivenIds:
 
     @property
     def excess(self) -> Given | None:
-        """The oldest if there are too many; never the only one."""
+        """The oldest id if there are too many; never the only one."""
         if len(self._ids) > PENDING_MEMBERS_MAX or (self._size > PENDING_BYTES_MAX and len(self._ids) > 1):
             return next(iter(self._ids))
         return None

@@ -1,6 +1,7 @@
-"""A ConsumerGroupHeartbeat: what it says, what of it is new, and whether its member may say it.
+"""A ConsumerGroupHeartbeat: its content, its changes, and whether the member may send it.
 
-**Invariant:** a member's epoch is its own or the one before, with no partition that is not its own.
+**Invariant:** an accepted epoch is the member's own, or the previous one if it reports only partitions of its
+own.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 
 
 class Heartbeat(NamedTuple):
-    """A ConsumerGroupHeartbeat request; None where it says nothing new."""
+    """A ConsumerGroupHeartbeat request; None for fields without a change."""
 
     group_id: str
     member_id: str
     epoch: int
     instance_id: str | None
     rack_id: str | None
-    rebalance_timeout_ms: int  # -1 for nothing new
+    rebalance_timeout_ms: int  # -1: unchanged
     topics: tuple[str, ...] | None
     pattern: str | None
     assignor: str | None
@@ -34,7 +35,8 @@ class Heartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it says everything, as a member does that is not sure what the coordinator knows."""
+        """Whether all fields are set: a member sends them all when it does not know what the
+        coordinator has."""
         is_subscribed = self.topics is not None or self.pattern is not None
         return self.rebalance_timeout_ms != -1 and is_subscribed and self.reported is not None
 
@@ -49,7 +51,7 @@ class HeartbeatAnswer(NamedTuple):
 
 
 def updated(value: MemberValue, beat: Heartbeat) -> MemberValue:
-    """What a member has said of itself so far, with what it says now; the same object if nothing is new."""
+    """The member's data with the changes of this heartbeat; the same object if nothing is new."""
     is_silent = beat.topics is None and beat.pattern is None and beat.rebalance_timeout_ms == -1
     if is_silent and beat.assignor is None and beat.instance_id is None and beat.rack_id is None:
         is_same = beat.client_id == value.client_id and beat.client_host == value.client_host
@@ -90,10 +92,12 @@ def _is_within(reported: Reported, assigned: Owned) -> bool:
 
 
 def believed(beat: Heartbeat, member: ConsumerMember, is_unheard: bool) -> Reported:
-    """What a heartbeat reports, if what it leaves out has been given up. librdkafka says everything again,
-    and means what it last acknowledged, while it takes on what it has been told since: that it will have in a
-    moment. `is_unheard`: it has not acknowledged that. What it was given in an epoch that it does not know of
-    it has not been told either."""
+    """The reported partitions, or None if they must not count as a revocation.
+
+    librdkafka repeats its full state with the last acknowledged partitions while it applies a newer
+    assignment. So if the assignment is not acknowledged (`is_unheard`) and the report lacks a partition of an
+    epoch that the member knows, the report is ignored.
+    """
     if beat.reported is None or not beat.is_full or not is_unheard or beat.epoch == JOIN_EPOCH:
         return beat.reported
     for topic_id, owned in member.assigned.items():
@@ -108,14 +112,14 @@ def is_all_of(reported: Mapping[bytes, Collection[int]], assigned: Owned) -> boo
         return False
     for topic_id, indexes in reported.items():
         owned = assigned[topic_id]
-        # Most say them in the order in which they were told.
+        # Most clients report them in the order of the assignment.
         if tuple(owned) != indexes and owned.keys() != set(indexes):
             return False
     return True
 
 
 def has_same(member: ConsumerMember, other: ConsumerMember) -> bool:
-    """Whether both are assigned the same partitions, since when so ever."""
+    """Whether both have the same assigned partitions, whatever the epochs."""
     mine, others = member.assigned, other.assigned
     if mine.keys() != others.keys():
         return False

@@ -1,12 +1,12 @@
-"""The offsets that groups have committed, and when they may go.
+"""The committed offsets of groups, and their expiry.
 
-| group         | an offset goes `offsets.retention.minutes` after         |
-|---------------|----------------------------------------------------------|
-| has members   | its commit, if the group does not subscribe to the topic |
-| had members   | its commit, or the last of a classic group's left        |
-| never had any | its commit                                               |
+| group         | an offset expires `offsets.retention.minutes` after              |
+|---------------|------------------------------------------------------------------|
+| has members   | its commit, if the group does not subscribe to the topic         |
+| had members   | its commit, or the departure of a classic group's last member    |
+| never had any | its commit                                                       |
 
-**Invariant:** what is here is what the journal's last record of each key says.
+**Invariant:** the offset here is the journal's last record of its key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidelog.protocol.errors import ErrorCode
 Spot = tuple[str, int]  # topic, partition
 MINUTE_MS = 60_000
 _NO_ERROR = ErrorCode.none
-_new = tuple.__new__  # of a named tuple, at a third of what calling its class costs
+_new = tuple.__new__  # of a named tuple, at a third of the cost of calling its class
 
 
 class Commit(NamedTuple):
@@ -38,8 +38,7 @@ class Commit(NamedTuple):
 
 
 class Sweep:
-    """A walk over all offsets, a piece at a time, which come and go meanwhile. Those that come need not be
-    looked at."""
+    """A walk over all offsets in pieces, while offsets are added and deleted. New offsets may be skipped."""
 
     def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets
@@ -91,11 +90,11 @@ class Offsets:
             del self._by_group[group_id]
 
     def forget(self, group_id: str) -> None:
-        """Another partition keeps the group."""
+        """Drop a group that another partition keeps."""
         self._by_group.pop(group_id, None)
 
     def commit(self, turn: Turn, group_id: str, commits: list[Commit], retention_ms: int) -> list[ErrorCode]:
-        """Write what may be written; for each partition its error or none."""
+        """Write the accepted commits; return an error code or none for each partition."""
         now_ms = turn.now_ms
         expire_ms = now_ms + retention_ms if retention_ms >= 0 else -1
         origin = turn.topics.origin
@@ -105,7 +104,7 @@ class Offsets:
             if metadata and not self._is_taken(turn, metadata):
                 errors[place] = ErrorCode.offset_metadata_too_large
                 continue
-            if retention_ms >= 0:  # such a record has no room for the id
+            if retention_ms >= 0:  # a record with an expiry time has no field for the topic id
                 topic_id, origin = NO_ID, b""
             value = _new(
                 CommittedOffset, (offset, leader_epoch, metadata, now_ms, expire_ms, topic_id, origin)
@@ -132,7 +131,7 @@ class Offsets:
         since_ms: int,
         is_kept: Callable[[str], bool],
     ) -> Iterator[Spot]:
-        """Those whose time is over; `since_ms`: when the group last had members, or -1."""
+        """The expired offsets; `since_ms`: when the group last had members, or -1."""
         known = self.of(group_id)
         for spot in spots:
             committed = known.get(spot)
@@ -146,13 +145,13 @@ class Offsets:
 
 
 def is_of_another(topics: Topics, name: str, committed: CommittedOffset) -> bool:
-    """Whether an offset is of a topic that had the name before. Where no topic has the name now, the offset
-    stays: nobody can read by it. An id that another cluster gave, in records from there, says nothing."""
+    """Whether an offset belongs to an earlier topic of the same name. Without a topic of that name the offset
+    stays: nobody can read with it. An id allocated by another cluster proves nothing."""
     if committed.origin != topics.origin:
         return False
     return topics.id_of(name) not in (None, committed.topic_id)
 
 
 def no_offset() -> CommittedOffset:
-    """What a partition has that nobody committed to."""
+    """The answer for a partition without a committed offset."""
     return CommittedOffset(-1, -1, "", -1, -1, NO_ID)

@@ -1,7 +1,7 @@
-"""Patterns that members subscribe by, in RE2: linear time, whatever a client sends.
+"""Patterns by which members subscribe, in RE2: linear time, whatever a client sends.
 
-**Invariant:** a pattern is matched once against the topics there are, however many groups have it. The
-broker's own topics match nothing.
+**Invariant:** a pattern is matched once per change of the topics, however many groups use it. The
+broker's internal topics never match.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Patterns:
         self._options.log_errors = False
 
     def check(self, pattern: str) -> None:
-        """Refused if that is no pattern, or one that is too long."""
+        """Raise Refused for an invalid or too long pattern."""
         if len(pattern) > PATTERN_LENGTH_MAX:
             raise Refused(
                 ErrorCode.invalid_regular_expression,
-                f"SubscribedTopicRegex has {len(pattern)} characters; {PATTERN_LENGTH_MAX} are taken.",
+                f"SubscribedTopicRegex has {len(pattern)} characters; the limit is {PATTERN_LENGTH_MAX}.",
             )
         try:
             re2.compile(pattern, self._options)
@@ -40,7 +40,7 @@ class Patterns:
             ) from None
 
     def match(self, pattern: str, topics: Topics) -> tuple[str, ...]:
-        """The names of the topics that match as a whole, in order."""
+        """The names of the topics that match completely, in order."""
         known = self._matched.get(pattern)
         if known is not None and known[0] == topics.epoch:
             return known[1]

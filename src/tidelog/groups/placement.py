@@ -23,5 +23,5 @@ def former_place_of(group_id: str, partition_count: int) -> int:
 
 
 def partner_of(index: int, partition_count: int) -> int:
-    """Where groups of a partition were that were not in it already."""
+    """The partition that may have kept groups of this one before level 2."""
     return (_HASHES - index) % partition_count

@@ -1,34 +1,60 @@
-"""What one heartbeat changes in its consumer group, before any of it is replayed.
+"""The plan of one heartbeat: the changes of its consumer group, before any of them is replayed.
 
-**Invariant:** nothing of the group is changed here but what it remembers of the topics it has looked at.
+**Invariant:** changes nothing of the group except its memory of the topics already checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tidelog.groups import records
 from tidelog.groups.assignors import ASSIGNORS, Subscriber
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.reconcile import ConsumerMember, Goal
-from tidelog.groups.records import MemberValue, PatternValue, TargetValue
+from tidelog.groups.records import MemberValue, PatternValue, Target, TargetValue
 from tidelog.groups.turn import Turn
 
-if TYPE_CHECKING:
-    from tidelog.groups.consumer import ConsumerGroup
+FIRST_EPOCH = 2  # the first epoch of a group, as in Kafka
 
 
-FIRST_EPOCH = 2  # of a group, as Kafka has it
+class Planned(Protocol):
+    """The group of a plan, as the journal has it."""
+
+    group_id: str
+    epoch: int
+    metadata_hash: int
+    target_epoch: int
+    target_ms: int
+
+    @property
+    def members(self) -> Mapping[str, ConsumerMember]: ...
+
+    @property
+    def static_ids(self) -> Mapping[str, str]: ...
+
+    @property
+    def targets(self) -> Mapping[str, Target]: ...
+
+    @property
+    def patterns(self) -> Mapping[str, PatternValue]: ...
+
+    def is_due_for_patterns(self, turn: Turn) -> bool: ...
+
+    def note_patterns(self, turn: Turn) -> None: ...
+
+    def has_new_topics(self, turn: Turn) -> bool: ...
+
+    def note_topics(self, turn: Turn) -> None: ...
+
+    def write_epoch(self, turn: Turn, epoch: int, metadata_hash: int) -> None: ...
 
 
 class Plan:
-    """What one heartbeat changes in its group, before any of it is replayed."""
+    """The changes that one heartbeat makes to its group, before they are replayed."""
 
-    def __init__(
-        self, group: ConsumerGroup, turn: Turn, before: ConsumerMember, member: ConsumerMember
-    ) -> None:
+    def __init__(self, group: Planned, turn: Turn, before: ConsumerMember, member: ConsumerMember) -> None:
         self.group = group
         self.turn = turn
         self.before = before
@@ -36,7 +62,7 @@ class Plan:
         self.members = {**group.members, member.member_id: member}
         static_id = group.static_ids.get(member.value.instance_id or "")
         if static_id is not None and static_id != member.member_id:
-            del self.members[static_id]  # it is being replaced
+            del self.members[static_id]  # the static member is being replaced
         self.targets = dict(group.targets)
         if static_id is not None and static_id in self.targets and static_id != member.member_id:
             self.targets[member.member_id] = self.targets.pop(static_id)
@@ -47,8 +73,8 @@ class Plan:
     def topics_of(self, member: ConsumerMember) -> Iterable[str]:
         return topics_of(member.value, self.patterns)
 
-    def note_subscription(self, is_joining: bool) -> bool:
-        """Write what the member says of itself, if that is new; whether it subscribes to something else."""
+    def record_subscription(self, is_joining: bool) -> bool:
+        """Write the member's data if they have changed; return whether its subscription has changed."""
         before, after = self.before.value, self.member.value
         if before != after or is_joining:
             self.turn.write(records.MEMBER, self.group.group_id, after, self.member.member_id)
@@ -57,7 +83,7 @@ class Plan:
         return has_other_topics or (before.pattern or "") != (after.pattern or "")
 
     def resolve_patterns(self, patterns: Patterns) -> None:
-        """Match the patterns of the members against the topics there are, when either has changed."""
+        """Match the members' patterns against the topics, if either has changed."""
         group, turn = self.group, self.turn
         if not self.patterns and not self.before.value.pattern and not self.member.value.pattern:
             return
@@ -93,8 +119,7 @@ class Plan:
             group.write_epoch(turn, self.epoch, metadata_hash)
 
     def maybe_assign(self) -> Goal:
-        """The target that holds for the member: a new one if the epoch calls for it and the last is not too
-        recent."""
+        """The member's target: a new one if the epoch requires it and the last one is not too recent."""
         group, turn = self.group, self.turn
         member_id = self.member.member_id
         interval_ms = turn.settings.of_group(group.group_id, "consumer.assignment.interval.ms")
@@ -125,7 +150,7 @@ class Plan:
 
 
 def assignor_of(members: Iterable[ConsumerMember], default: str) -> str:
-    """The one that most members ask for."""
+    """The assignor that most members ask for."""
     votes: dict[str, int] = {}
     for member in members:
         if member.value.assignor is not None:
@@ -134,13 +159,13 @@ def assignor_of(members: Iterable[ConsumerMember], default: str) -> str:
 
 
 def topics_of(value: MemberValue, patterns: Mapping[str, PatternValue]) -> Iterable[str]:
-    """The names of the topics that a member subscribes to; some may not be there."""
+    """The names of the topics that a member subscribes to; some may not exist."""
     found = patterns.get(value.pattern) if value.pattern else None
     return dict.fromkeys((*value.topics, *(found.topics if found is not None else ())))
 
 
 def hash_of(turn: Turn, names: Iterable[str]) -> int:
-    """A number that changes when one of the topics comes, goes or grows; 0 for no topics."""
+    """A number that changes when one of the topics is created, deleted or grows; 0 for no topics."""
     digest = blake2b(digest_size=8)
     is_empty = True
     for name in sorted(names):

@@ -1,14 +1,15 @@
-"""Where a member of a consumer group stands, and its next step towards what it should have (KIP-848).
+"""The state of a member of a consumer group, and its next step towards its target (KIP-848).
 
-| state      | the member                                       | goes on when                             |
-|------------|--------------------------------------------------|------------------------------------------|
-| STABLE     | has what the target of its epoch gives it        | there is a newer target                  |
-| UNREVOKED  | has partitions to give up                        | it reports that it owns none of them     |
-| UNRELEASED | waits for partitions that others have to give up | its next heartbeat; it gets what is free |
+| state      | the member                                       | next step when                            |
+|------------|--------------------------------------------------|-------------------------------------------|
+| STABLE     | has all partitions of its target                 | there is a newer target                   |
+| UNREVOKED  | has partitions to revoke                         | it reports that it owns none of them      |
+| UNRELEASED | waits for partitions that other members revoke   | its next heartbeat; it gets the free ones |
 
-It gives up first, in its old epoch; only then does it move to the new one and get more.
+A member revokes first, in its old epoch; only then does it move to the new epoch and get more partitions.
 
-**Invariant:** a partition is given to a member only when no other has it, assigned or yet to be given up.
+**Invariant:** a partition is assigned to a member only when no other member has it, assigned or being
+revoked.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ class ConsumerMember(NamedTuple):
         return self.state is MemberState.STABLE and self.epoch == target_epoch
 
     def moved(self, epoch: int, state: MemberState, assigned: Owned, revoking: Owned) -> ConsumerMember:
-        """With other partitions, and its epoch confirmed or raised; it may miss the answer, and come with the
-        one before."""
+        """The member with other partitions, its epoch confirmed or raised; the previous epoch stays valid,
+        because the answer may get lost."""
         return ConsumerMember(self.member_id, self.value, epoch, self.epoch, state, assigned, revoking)
 
 
-# The partitions that a member says it owns; None if it does not say.
+# The partitions that a member reports as owned; None without a report.
 Reported = Mapping[bytes, Collection[int]] | None
-# Who has a partition, or has yet to give it up, by topic id.
+# The member that has a partition, assigned or being revoked, by topic id.
 Owners = Mapping[bytes, Mapping[int, str]]
 
 
@@ -75,7 +76,7 @@ def reconcile(
     reported: Reported,
     owners: Owners,
 ) -> ConsumerMember:
-    """The member after its next step; itself if it cannot take one."""
+    """The member after its next step; the same object if no step is possible."""
     if member.state is MemberState.STABLE and member.epoch == goal.epoch:
         return _drop_unsubscribed(member, subscribed, reported) if has_changed else member
     if member.state is MemberState.UNREVOKED and _owns(reported, member.revoking):
@@ -84,7 +85,7 @@ def reconcile(
 
 
 def _owns(reported: Reported, partitions: Owned) -> bool:
-    """Whether the member may still have one of them: it does unless it says what it has."""
+    """Whether the member may still own one of the partitions: true without a report."""
     if reported is None:
         return True
     return any(
@@ -123,7 +124,7 @@ def _step(
     for topic_id in (*goal.target, *(each for each in member.assigned if each not in goal.target)):
         target = goal.target.get(topic_id, ()) if topic_id in subscribed else ()
         owned = member.assigned.get(topic_id, {})
-        if tuple(owned) == target:  # as of most that acknowledge what they give up
+        if tuple(owned) == target:  # the usual acknowledgement of a revocation
             if owned:
                 assigned[topic_id] = owned
             continue
@@ -135,7 +136,7 @@ def _step(
             revoking[topic_id] = {index: left.pop(index) for index in sorted(surplus)}
         missing = wanted.difference(kept) if len(kept) < len(wanted) else frozenset()
         if missing:
-            # What it has itself to give up is no other's: it may keep it after all.
+            # A partition that the member itself is revoking is not another member's: it may keep it.
             own = missing.intersection(member.revoking.get(topic_id, ()))
             free = missing.difference(owners.get(topic_id, ())) | own
             is_waiting = is_waiting or len(free) < len(missing)

@@ -1,25 +1,25 @@
-"""The records of `__consumer_offsets`, in Kafka's own formats: its tools read ours, and we read its.
+"""The records of `__consumer_offsets`, in Kafka's own formats: Kafka's tools read Tidelog's, and vice versa.
 
-A key begins with its kind, a value with its version. What a group is, is told by the last value of each key:
-nothing depends on the order of records with different keys.
+A key begins with its kind, a value with its version. The last value of each key is the state of the group:
+the order of records with different keys does not matter.
 
 | kind | key                        | value                                                  |
 |------|----------------------------|--------------------------------------------------------|
 | 0, 1 | group, topic, partition    | a committed offset                                     |
 | 2    | group                      | a classic group: its generation and assignments        |
 | 3    | group                      | a consumer group: its epoch                            |
-| 4    | group                      | the topics it had (Kafka before 4.1; let be)           |
-| 5    | group, member              | what the member said of itself                         |
+| 4    | group                      | its topics (Kafka before 4.1; ignored)                 |
+| 5    | group, member              | the member's subscription and client data              |
 | 6    | group                      | the epoch of the target assignment                     |
-| 7    | group, member              | the member's part in it                                |
-| 8    | group, member              | where the member stands                                |
+| 7    | group, member              | the member's target                                    |
+| 8    | group, member              | the member's epoch, state and assignment               |
 | 16   | group, pattern             | the topics that the pattern matched                    |
-| 30000 | nothing else               | groups that another partition keeps are closed here    |
+| 30000 | nothing else               | this partition is closed to groups of another one      |
 
-The last one is ours alone; Kafka says that it does not know it, and goes on. A committed offset has a tagged
-field of ours as well, which Kafka skips: the cluster that gave the topic its id.
+Kind 30000 is Tidelog's own; Kafka logs that it is unknown, and continues. A committed offset also has a
+tagged field of ours, which Kafka skips: the cluster that allocated the topic id.
 
-**Invariant:** what is written here is read here, and by Kafka 4.3; other bytes raise `CorruptBatch`.
+**Invariant:** written records are readable here and by Kafka 4.3; other bytes raise `CorruptBatch`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from struct import Struct, pack
 from typing import NamedTuple
 
 from tidelog.base.limits import OFFSET_KEYS_KEPT
-from tidelog.groups.fields import INT16, INT32, INT64, FieldReader
 from tidelog.protocol.errors import CorruptBatch
+from tidelog.protocol.fields import INT16, INT32, INT64, FieldReader
 from tidelog.protocol.wire import write_compact_string, write_string, write_unsigned_varint
 
 OFFSET_0, OFFSET, CLASSIC, CONSUMER, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURRENT = range(9)
@@ -43,9 +43,9 @@ CLOSED_KEY, CLOSED_VALUE = pack(">h", CLOSED), pack(">h", 0)
 _STATES = range(3)  # of a member: `reconcile.MemberState`
 
 _KIND_AND_SIZE = Struct(">hh")
-_CURRENT_HEAD = Struct(">hiib")  # version, epoch, the one before, state
+_CURRENT_HEAD = Struct(">hiib")  # version, epoch, previous epoch, state
 _OFFSET_HEAD = Struct(">hqi")  # version, offset, leader epoch
-_PLAIN_OFFSET = Struct(">hqiBq3s16s2s4s")  # that with empty metadata, the time, the topic's id and its origin
+_PLAIN_OFFSET = Struct(">hqiBq3s16s2s4s")  # with empty metadata, the time, the topic id and its origin
 _ORIGIN = 127
 ORIGIN_SIZE = 4
 _ID_TAG = b"\x01\x00\x10"  # one tagged field, number 0, of 16 bytes
@@ -53,7 +53,7 @@ _FIRST_OF_TWO = b"\x02\x00\x10"
 _ORIGIN_TAG = bytes((_ORIGIN, ORIGIN_SIZE))
 _VALUE_0 = INT16.pack(0)
 _CLASSIC_VERSION = 3
-_ABSENT, _PRESENT = b"\x00", b"\x01"  # a structure that may be left out says so in a byte of its own
+_ABSENT, _PRESENT = b"\x00", b"\x01"  # the byte before an optional structure
 
 # Partitions by topic id, each with the epoch in which it was given.
 Owned = Mapping[bytes, Mapping[int, int]]
@@ -68,7 +68,7 @@ class CommittedOffset(NamedTuple):
     commit_ms: int
     expire_ms: int  # -1: by the broker's retention
     topic_id: bytes
-    origin: bytes = b""  # of the topic's id: the cluster that gave it; empty if that is not known
+    origin: bytes = b""  # the cluster that allocated the topic id; empty if unknown
 
 
 class ClassicMemberValue(NamedTuple):
@@ -97,7 +97,7 @@ class ConsumerValue(NamedTuple):
 
 
 class ClassicProtocols(NamedTuple):
-    """What a member of a consumer group said that still speaks the classic protocol."""
+    """The classic-protocol data of a member in a consumer group."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]
@@ -153,7 +153,8 @@ def group_key(kind: int, group_id: str) -> bytes:
 
 
 def member_key(kind: int, group_id: str, name: str) -> bytes:
-    """Of what a group has many of: members, patterns, and with a partition behind it offsets."""
+    """A key of a kind with many records per group: of a member or pattern, or the prefix of an
+    offset's key."""
     group, own = group_id.encode(), name.encode()
     return b"".join((_KIND_AND_SIZE.pack(kind, len(group)), group, INT16.pack(len(own)), own))
 
@@ -168,7 +169,7 @@ class Key(NamedTuple):
 def read_key(key: bytes) -> Key:
     reader = FieldReader(key)
     kind = reader.int16()
-    if kind not in _KINDS:  # of a newer Kafka, or of groups that are not served
+    if kind not in _KINDS:  # of a newer Kafka, or of a kind of group that is not served
         return Key(kind, "", "", -1)
     group_id = reader.string()
     if kind in (OFFSET_0, OFFSET):
@@ -183,7 +184,7 @@ def read_key(key: bytes) -> Key:
 
 def offset_value(committed: CommittedOffset) -> bytes:
     offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id, origin = committed
-    if expire_ms >= 0:  # asked for by an old client, and known to version 1 alone
+    if expire_ms >= 0:  # requested by an old client; only version 1 has the field
         out = bytearray(INT16.pack(1) + INT64.pack(offset))
         write_string(out, metadata)
         return bytes(out + INT64.pack(commit_ms) + INT64.pack(expire_ms))
@@ -462,7 +463,7 @@ def _write_numbers(out: bytearray, numbers: Collection[int]) -> None:
 
 
 def _write_tag(out: bytearray, content: bytes | bytearray | None) -> None:
-    """The end of a structure whose one tagged field has the number 0, and may be left out."""
+    """Write the end of a structure with the optional tagged field number 0."""
     if content is None:
         out.append(0)
     else:

@@ -1,6 +1,6 @@
-"""Who is in a classic group, which generation it has, and how the journal has it.
+"""The members of a classic group, its generation, and its record in the journal.
 
-**Invariant:** an instance id belongs to one member; a member's assignment is what the journal has.
+**Invariant:** an instance id belongs to one member; a member's assignment is the one in the journal.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Roster:
         return self.protocol_type == CONSUMER_TYPE
 
     def value(self, assignments: Mapping[str, bytes] | None = None) -> ClassicValue:
-        """The group as its record has it, with new assignments if there are any."""
+        """The value of the group's record, with new assignments if given."""
         members = tuple(
             ClassicMemberValue(
                 member.member_id,
@@ -73,7 +73,7 @@ class Roster:
         )
 
     def restore(self, value: ClassicValue) -> None:
-        """Be what the journal has of the group."""
+        """Restore the group from its record in the journal."""
         self.protocol_type = value.protocol_type or None
         self.generation = value.generation
         self.protocol_name = value.protocol_name
@@ -84,7 +84,7 @@ class Roster:
         self.state = State.STABLE if self.members else State.EMPTY
 
     def replay(self, value: ClassicValue) -> None:
-        """What the group has decided is in the journal now: assignments hold."""
+        """The group's record is in the journal: its assignments are in force."""
         for stored in value.members:
             member = self.members.get(stored.member_id)
             if member is not None:
@@ -96,7 +96,7 @@ class Roster:
             self.static_ids[member.instance_id] = member.member_id
 
     def checked_member(self, member_id: str, instance_id: str | None) -> Member:
-        """The member that speaks, if it is who it says; Refused if not."""
+        """The member of these ids; raises Refused if they do not match."""
         if instance_id is not None:
             known_id = self.static_ids.get(instance_id)
             if known_id is None:

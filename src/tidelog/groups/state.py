@@ -1,10 +1,9 @@
-"""The groups of one partition of `__consumer_offsets` as its journal has them.
+"""The groups of one partition of `__consumer_offsets`, as replayed from its journal.
 
-`replay` is the only way in which a written record takes effect, while the coordinator serves and when it
-loads. Once a partition is closed to groups that another one keeps, what it has of them stays as it is until
-the other one has it.
+`replay` is the only way in which a written record takes effect, at run time and at loading. After a partition
+was closed to the groups of another one, its records of these groups stay until the other one has them.
 
-**Invariant:** the state after every decision that was written is what a replay of the journal gives.
+**Invariant:** the state after every written decision equals a replay of the journal.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Group = ClassicGroup | ConsumerGroup
 
 class GroupState:
     def __init__(self, belongs: Callable[[str], bool] | None = None) -> None:
-        """`belongs`: whether a group is this partition's to keep; all are if nothing is said."""
+        """`belongs`: whether this partition keeps a group; without it, all groups."""
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
         self.is_closed = False  # to groups that do not belong here
@@ -37,7 +36,7 @@ class GroupState:
         self._belongs = belongs or (lambda group_id: True)
 
     def replay(self, entry: Entry) -> None:
-        """Let a record take effect; CorruptBatch if it is none of ours or Kafka's."""
+        """Apply a record; raises CorruptBatch if it is neither ours nor Kafka's."""
         fact = read_entry(entry)
         if fact is None:
             if entry.key == CLOSED_KEY:
@@ -57,7 +56,7 @@ class GroupState:
     # Groups that another partition keeps.
 
     def strangers(self) -> list[str]:
-        """The groups here that do not belong here."""
+        """The groups here that belong to another partition."""
         return [group_id for group_id in self._ids() if not self._belongs(group_id)]
 
     def _close(self) -> None:
@@ -75,7 +74,7 @@ class GroupState:
             self.left[entry.key] = entry.value
 
     def forget_left(self, turn: Turn) -> None:
-        """The other partition has all of them: take some out of the journal."""
+        """Delete some of the records of groups that the other partition has completely."""
         turn.decision.entries += [Entry(key, None) for key in islice(self.left, OFFSETS_PER_PIECE)]
 
     # Replaying.
@@ -87,8 +86,8 @@ class GroupState:
                 self._forget(group_id)
             return
         if isinstance(group, ConsumerGroup):
-            return  # a group of both protocols is the newer one
-        if group is not None and entry.fact is not None:  # it has just decided that itself
+            return  # a group with records of both protocols: the consumer group is newer
+        if group is not None and entry.fact is not None:  # the group itself has just decided it
             group.replay(value)
         else:
             group = self.groups[group_id] = ClassicGroup(group_id, value.state_ms)
@@ -118,7 +117,7 @@ class GroupState:
             group.replay_pattern(fact.name, value)
 
     def _forget(self, group_id: str) -> None:
-        """The group's own record is gone; what it committed stays, with a group that nobody is in."""
+        """The group's own record was deleted; its committed offsets stay, in an empty group."""
         committed = self.offsets.of(group_id)
         if committed:
             newest_ms = max(each.commit_ms for each in committed.values())
@@ -133,14 +132,14 @@ class GroupState:
         former: object,
         code: ErrorCode = ErrorCode.unknown_server_error,
     ) -> None:
-        """What was decided for a group is not written: back to what the journal has of it."""
+        """A decision for a group was not written: restore the group from the journal."""
         current = self.groups.get(group_id)
         if isinstance(current, ClassicGroup):
             current.stop(turn, code)
         elif current is not None:
             current.stop(turn)
         if isinstance(former, ConsumerGroup):
-            former.forget_looks()
+            former.forget_checks()
             self.groups[group_id] = former
             former.resume(turn)
             return
@@ -150,7 +149,7 @@ class GroupState:
             self.groups[group_id].resume(turn)
 
     def stored(self) -> Iterator[list[Entry]]:
-        """All that the journal needs to have, in pieces; groups and offsets may come and go meanwhile."""
+        """All records that the journal must keep, in pieces; groups and offsets may change in between."""
         if self.is_closed:
             yield [Entry(CLOSED_KEY, CLOSED_VALUE)]
         for group_id in self._ids():
@@ -181,7 +180,7 @@ class GroupState:
 
     @property
     def record_count(self) -> int:
-        """About how many records `stored` gives."""
+        """The approximate number of records of `stored`."""
         members = sum(
             len(group.members) for group in self.groups.values() if isinstance(group, ConsumerGroup)
         )

@@ -1,6 +1,7 @@
-"""One input to the groups of a partition: when it came, what holds for it, and what it leads to.
+"""One input to the groups of a partition: its time, its settings and its decision.
 
-**Invariant:** everything that a group knows of the outside (time, chance, settings, topics) comes from here.
+**Invariant:** everything that a group knows of the outside (time, randomness, settings, topics) comes from
+here.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from tidelog.protocol.errors import ErrorCode
 
 
 class Topics(Protocol):
-    """The topics of the cluster, as far as a group must know them."""
+    """What groups must know of the cluster's topics."""
 
     @property
     def epoch(self) -> int:
-        """Raised whenever a topic comes, goes or grows."""
+        """Raised whenever a topic is created, deleted or grows."""
         ...
 
     @property
@@ -30,7 +31,7 @@ class Topics(Protocol):
 
     @property
     def origin(self) -> bytes:
-        """What tells the ids of this cluster's topics from those of others."""
+        """Distinguishes topic ids of this cluster from those of others."""
         ...
 
     def names(self) -> Iterable[str]: ...
@@ -40,12 +41,12 @@ class Topics(Protocol):
     def name_of(self, topic_id: bytes) -> str | None: ...
 
     def partition_count(self, name: str) -> int:
-        """0 for a topic that is not there."""
+        """0 for a topic that does not exist."""
         ...
 
 
 class GroupLimits(Protocol):
-    """The settings that groups go by."""
+    """The settings of groups."""
 
     def number(self, key: str) -> int: ...
 
@@ -54,12 +55,12 @@ class GroupLimits(Protocol):
     def words(self, key: str) -> tuple[str, ...]: ...
 
     def of_group(self, group_id: str, key: str) -> int:
-        """A number that a group may have of its own, else the broker's, behind `group.`."""
+        """A group's own number, else the broker's `group.<key>`."""
         ...
 
 
 class Alarm(NamedTuple):
-    """What a timer is about."""
+    """The subject of a timer."""
 
     kind: str
     group_id: str
@@ -104,31 +105,31 @@ class Turn:
         self.record_size_max = record_size_max
         self.given = given if given is not None else GivenIds()
         self.decision = Decision()
-        self.is_refused = False  # nothing of it is written
+        self.is_refused = False  # none of its records are written
         self.formers: dict[str, object] = {}
 
     def write(self, kind: int, group_id: str, value: object, name: str = "") -> None:
-        """Decide what is known under a key from now on, or with no value that nothing is."""
+        """Add a record to the decision; without a value it deletes the key."""
         self.decision.entries.append(write_entry(kind, group_id, value, name))
 
-    def note_former(self, group_id: str, group: object) -> None:
-        """What a group was before this turn, in case it must be that again."""
+    def keep_former(self, group_id: str, group: object) -> None:
+        """Keep a group's state from before this turn, to revert to."""
         self.formers.setdefault(group_id, group)
 
     def check_size(self) -> None:
-        """Refused if a record of the decision is larger than the journal takes."""
+        """Raise Refused if a record of the decision is larger than the journal accepts."""
         largest = max((len(entry.value or b"") for entry in self.decision.entries), default=0)
         if largest > self.record_size_max:
             raise Refused(
                 ErrorCode.invalid_request,
-                f"The group would need a record of {largest} bytes; {self.record_size_max} are taken.",
+                f"The group would need a record of {largest} bytes; the limit is {self.record_size_max}.",
             )
 
     def set_timer(self, timer: GroupTimer, delay_ms: int) -> None:
         self.timers.set(timer, self.uptime_ms + delay_ms)
 
     def new_uuid(self) -> str:
-        """A random name, in the text form that everybody knows."""
+        """A random UUID in its usual text form."""
         raw = bytearray(self.entropy(16))
         raw[6] = raw[6] & 0x0F | 0x40
         raw[8] = raw[8] & 0x3F | 0x80
@@ -136,12 +137,12 @@ class Turn:
         return "-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))
 
     def new_member_id(self) -> str:
-        """A random name as Kafka writes one, for a member of a consumer group that brings none."""
+        """A random id in Kafka's text form, for a consumer-protocol member that did not send one."""
         return urlsafe_b64encode(self.entropy(16)).decode().rstrip("=")
 
 
 class Refused(Exception):
-    """A request that a group does not take: the protocol's error and, where it has a place, a message."""
+    """A refused request: the protocol's error and, if the answer has a field for it, a message."""
 
     def __init__(self, code: ErrorCode, message: str | None = None) -> None:
         super().__init__(message or code.name)

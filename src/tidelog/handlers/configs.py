@@ -8,33 +8,32 @@ encoded once for each value that a resource has set.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
-from tidelog.base.limits import CONFIGS_DESCRIBED_BYTES_MAX
+from tidelog.base.limits import CONFIGS_DESCRIBED_BYTES_MAX, MESSAGE_LENGTH_MAX
 from tidelog.broker.broker import Broker
-from tidelog.cluster.image import BROKER_CONFIG, CLIENT_METRICS_CONFIG, DEFAULT_BROKER, GROUP_CONFIG
-from tidelog.handlers.names import name_problem
-from tidelog.handlers.request import MESSAGE_LENGTH_MAX, Request, Result
-from tidelog.handlers.resources import (
+from tidelog.cluster.paths import BROKER_CONFIG, CLIENT_METRICS_CONFIG, DEFAULT_BROKER, GROUP_CONFIG
+from tidelog.handlers.configs_resources import (
     Entry,
     Overrides,
-    Problem,
     Resource,
     entry_of,
     node_problem,
     setting_names,
 )
-from tidelog.protocol.errors import ErrorCode
+from tidelog.handlers.names import name_problem
+from tidelog.handlers.request import Request, Result
+from tidelog.handlers.store_changes import FINE
+from tidelog.protocol.apis import DESCRIBE_CONFIGS
+from tidelog.protocol.errors import ErrorCode, Problem
 from tidelog.protocol.messages import encode_frame, encode_part
 from tidelog.protocol.wire import INT16, INT32, write_array_length, write_compact_string, write_string
 
-_ZERO = timedelta(0)
 _KINDS = frozenset(Resource)
-_FLEXIBLE_VERSION = 4
-_FINE = Problem(ErrorCode.none, "")
-_MALFORMED = Problem(ErrorCode.invalid_request, "The request names a type of resource that there is not.")
-_TOO_MUCH = Problem(ErrorCode.invalid_request, "The answer is too large; ask for fewer resources at a time.")
+_MALFORMED = Problem(ErrorCode.invalid_request, "Unknown resource type.")
+_TOO_MUCH = Problem(
+    ErrorCode.invalid_request, "The response is too large; describe fewer resources at a time."
+)
 
 
 def handle_describe_configs(broker: Broker, request: Request) -> Result:
@@ -59,7 +58,7 @@ class _Description:
         self._request = request
         self._has_synonyms = asked.include_synonyms
         self._has_meaning = getattr(asked, "include_documentation", False)
-        self._is_flexible = request.version >= _FLEXIBLE_VERSION
+        self._is_flexible = request.version >= DESCRIBE_CONFIGS.flexible_version
         self._rows: dict[tuple[int, str, str | None], bytes] = {}
         self._body = bytearray()
         self._is_full = False
@@ -73,7 +72,7 @@ class _Description:
         if isinstance(found, Problem):
             self._put(resource, found, self._encode([]))
         else:
-            self._put(resource, _FINE, found)
+            self._put(resource, FINE, found)
 
     def _put(self, resource: Any, problem: Problem, settings: bytes) -> None:
         write = write_compact_string if self._is_flexible else write_string
@@ -127,7 +126,7 @@ class _Description:
         )
 
     def respond(self, count: int) -> bytes:
-        head = bytearray(INT32.pack(0))  # the throttle time
+        head = bytearray(INT32.pack(self._request.client.throttle_time_ms))
         write_array_length(head, count, self._is_flexible)
         tail = b"\x00" if self._is_flexible else b""
         return encode_frame(self._request.correlation_id, self._is_flexible, head, self._body, tail)
@@ -163,9 +162,7 @@ def handle_list_config_resources(broker: Broker, request: Request) -> Result:
     else:
         kinds = tuple(asked.resource_types) or tuple(Resource)
     if not _KINDS.issuperset(kinds):
-        return request.respond(
-            throttle_time=_ZERO, error_code=ErrorCode.unsupported_version, config_resources=()
-        )
+        return request.respond(error_code=ErrorCode.unsupported_version, config_resources=())
     names = {
         Resource.TOPIC: list(broker.image.topics),
         Resource.BROKER: [str(node_id) for node_id in broker.image.brokers],
@@ -179,4 +176,4 @@ def handle_list_config_resources(broker: Broker, request: Request) -> Result:
         if kind in kinds
         for name in names[kind]
     )
-    return request.respond(throttle_time=_ZERO, error_code=ErrorCode.none, config_resources=resources)
+    return request.respond(error_code=ErrorCode.none, config_resources=resources)

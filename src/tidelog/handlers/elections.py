@@ -5,23 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tidelog.base.limits import ELECTION_WAIT_MS, MESSAGE_LENGTH_MAX
 from tidelog.broker.broker import Broker
-from tidelog.cluster.elections import Elected, decide_preferred
-from tidelog.cluster.image import NOBODY, PartitionFacts, TopicFacts
-from tidelog.cluster.store import Done, Outcome
+from tidelog.broker.store_desk import OnOutcome
+from tidelog.cluster.elections import decide_preferred
+from tidelog.cluster.facts import NOBODY, PartitionChange, PartitionFacts, TopicFacts
+from tidelog.cluster.store import Done, Outcome, reason_of
 from tidelog.handlers.names import leader_of
-from tidelog.handlers.partition_changes import Place, change_partitions
-from tidelog.handlers.request import MESSAGE_LENGTH_MAX, NO_THROTTLE, Request, Result
-from tidelog.protocol.errors import ErrorCode
+from tidelog.handlers.partition_changes import Decided, Piece, Place, Told, change_partitions
+from tidelog.handlers.request import Request, Result
+from tidelog.handlers.store_changes import FINE, LATE
+from tidelog.protocol.errors import ErrorCode, Problem
 
 PREFERRED, UNCLEAN = 0, 1
-ELECTION_WAIT_MS = 30_000
-Row = tuple[ErrorCode, str | None]
-_DONE: Row = (ErrorCode.none, None)
-_LATE: Row = (ErrorCode.request_timed_out, "The store has not answered in time.")
-_NOT_NEEDED: Row = (ErrorCode.election_not_needed, "Leader election not needed for topic partition.")
-_GONE: Row = (ErrorCode.preferred_leader_not_available, "The preferred leader is not there, or not in sync.")
-_NOBODY: Row = (ErrorCode.eligible_leaders_not_available, "No replica is there that could lead.")
+_NOT_NEEDED = Problem(ErrorCode.election_not_needed, "Leader election not needed for topic partition.")
+_GONE = Problem(
+    ErrorCode.preferred_leader_not_available, "The preferred leader is not there, or not in sync."
+)
+_NOBODY = Problem(ErrorCode.eligible_leaders_not_available, "No replica is there that could lead.")
 
 
 def handle_elect_leaders(broker: Broker, request: Request) -> Result:
@@ -39,25 +40,36 @@ def handle_elect_leaders(broker: Broker, request: Request) -> Result:
     error = ErrorCode.none if is_right else ErrorCode.invalid_request
     places = dict.fromkeys((name, index) for name, indexes in rows for index in indexes)
 
-    def answer(told: dict[Place, Row]) -> bytes:
-        shown = {place: _DONE if _is_led(broker, *place) else _LATE for place in places} | told
+    def answer(told: Told) -> bytes:
+        shown = {place: FINE if _is_done(broker, kind, *place) else LATE for place in places} | told
         if is_all:
             shown = {place: row for place, row in shown.items() if row is not _NOT_NEEDED}
         return _answer(request, error, rows, shown)
 
-    def row_of(outcome: Outcome) -> Row:
-        is_done = isinstance(outcome, Done)
-        return _DONE if is_done else (ErrorCode.not_controller, str(outcome)[:MESSAGE_LENGTH_MAX])
+    def piece_of(some: list[Place], told: Told) -> _Elections:
+        return _Elections(broker, some, told, kind)
 
-    return change_partitions(
-        broker,
-        places,
-        lambda place: _decide(broker, kind, *place),
-        broker.control.elect if kind == PREFERRED else broker.control.elect_unclean,
-        row_of,
-        broker.uptime_ms + ELECTION_WAIT_MS,
-        answer,
-    )
+    deadline_ms = broker.clock.uptime_ms + ELECTION_WAIT_MS
+    return change_partitions(broker, places, piece_of, deadline_ms, answer)
+
+
+class _Elections(Piece):
+    def __init__(self, broker: Broker, places: list[Place], told: Told, kind: int) -> None:
+        super().__init__(broker, places, told)
+        self._kind = kind
+
+    def decide_one(self, name: str, index: int) -> PartitionChange | Problem:
+        return _decide(self._broker, self._kind, name, index)
+
+    def write(self, decided: Decided, on_outcome: OnOutcome) -> None:
+        control = self._broker.control
+        elect = control.elect if self._kind == PREFERRED else control.elect_unclean
+        elect(list(decided.values()), on_outcome)
+
+    def problem_of(self, outcome: Outcome) -> Problem:
+        if isinstance(outcome, Done):
+            return FINE
+        return Problem(ErrorCode.not_controller, reason_of(outcome)[:MESSAGE_LENGTH_MAX])
 
 
 def _rows(broker: Broker, asked: Any) -> list[tuple[str, list[int]]]:
@@ -66,54 +78,63 @@ def _rows(broker: Broker, asked: Any) -> list[tuple[str, list[int]]]:
     return [(topic.topic, list(topic.partitions)) for topic in asked.topic_partitions]
 
 
-def _decide(broker: Broker, kind: int, name: str, index: int) -> Elected | Row:
+def _decide(broker: Broker, kind: int, name: str, index: int) -> PartitionChange | Problem:
     if kind not in (PREFERRED, UNCLEAN):
-        return ErrorCode.invalid_request, f"Unknown election type {kind}"
+        return Problem(ErrorCode.invalid_request, f"Unknown election type {kind}")
     topic = broker.image.topics.get(name)
     facts = topic.partitions.get(index) if topic is not None else None
     if topic is None or facts is None:
         what = f"topic as {name}" if topic is None else f"partition as {name}-{index}"
-        return ErrorCode.unknown_topic_or_partition, f"No such {what}"[:MESSAGE_LENGTH_MAX]
+        return Problem(ErrorCode.unknown_topic_or_partition, f"No such {what}"[:MESSAGE_LENGTH_MAX])
     is_led = leader_of(broker, topic, index, broker.image.brokers) != NOBODY
     if kind == PREFERRED:
         return _decide_preferred(broker, topic, index, facts, is_led)
-    if is_led:
+    if is_led and _leads_on(broker, facts):
         return _NOT_NEEDED
     here = broker.partitions.find(topic.topic_id, index)
     offline = broker.node_id if here is not None and not here.is_open else NOBODY
     if not any(broker.image.is_able(node_id) for node_id in facts.replicas if node_id != offline):
         return _NOBODY
     freed = facts if facts.leader == NOBODY else facts.without_leader()
-    return Elected(topic, index, replace(freed, is_unclean=True))
+    return PartitionChange(topic, index, replace(freed, is_unclean=True))
 
 
-def _is_led(broker: Broker, name: str, index: int) -> bool:
+def _is_done(broker: Broker, kind: int, name: str, index: int) -> bool:
+    """Whether the image shows what an election of that kind is for, whatever became of the store's answer."""
     topic = broker.image.topics.get(name)
-    is_known = topic is not None and index in topic.partitions
-    return topic is not None and is_known and leader_of(broker, topic, index, broker.image.brokers) != NOBODY
+    facts = topic.partitions.get(index) if topic is not None else None
+    if topic is None or facts is None:
+        return False
+    leader = leader_of(broker, topic, index, broker.image.brokers)
+    if kind == PREFERRED:
+        return leader == facts.replicas[0]
+    return leader != NOBODY and _leads_on(broker, facts)
+
+
+def _leads_on(broker: Broker, facts: PartitionFacts) -> bool:
+    """A leader that does not count has restarted without its log, and is about to lose its leadership."""
+    return broker.image.counts(facts, facts.leader)
 
 
 def _decide_preferred(
     broker: Broker, topic: TopicFacts, index: int, facts: PartitionFacts, is_led: bool
-) -> Elected | Row:
+) -> PartitionChange | Problem:
     if is_led and facts.leader == facts.replicas[0]:
         return _NOT_NEEDED
     chosen = decide_preferred(broker.image, facts) if is_led else None
-    return Elected(topic, index, chosen) if chosen is not None else _GONE
+    return PartitionChange(topic, index, chosen) if chosen is not None else _GONE
 
 
-def _answer(
-    request: Request, error: ErrorCode, rows: list[tuple[str, list[int]]], told: dict[Place, Row]
-) -> bytes:
+def _answer(request: Request, error: ErrorCode, rows: list[tuple[str, list[int]]], told: Told) -> bytes:
     results = []
     for name, indexes in rows:
         parts = tuple(
-            request.make("PartitionResult", partition_id=index, error_code=code, error_message=message)
+            request.make(
+                "PartitionResult", partition_id=index, error_code=code, error_message=message or None
+            )
             for index in indexes
             if (name, index) in told
             for code, message in (told[name, index],)
         )
         results.append(request.make("ReplicaElectionResult", topic=name, partition_result=parts))
-    return request.respond(
-        throttle_time=NO_THROTTLE, error_code=error, replica_election_results=tuple(results)
-    )
+    return request.respond(error_code=error, replica_election_results=tuple(results))

@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
+from tidelog.base.limits import MESSAGE_LENGTH_MAX
 from tidelog.broker.broker import Broker
+from tidelog.broker.store_change import Settled, StoreChange
+from tidelog.broker.store_desk import OnOutcome
 from tidelog.cluster.features import SUPPORTED, FeatureUpdate, UpgradeType, decide_levels, update_problem
-from tidelog.cluster.store import Done, Outcome, Refused
-from tidelog.handlers.request import Outstanding, Request, Result
-from tidelog.protocol.errors import ErrorCode
+from tidelog.cluster.store import Operation, Outcome, Refused
+from tidelog.handlers.gathering import deadline_of
+from tidelog.handlers.request import Request, Result
+from tidelog.handlers.store_changes import FINE, LATE, change_store, problem_of
+from tidelog.protocol.errors import ErrorCode, Problem
 
-_ZERO = timedelta(0)
-_MESSAGE_LENGTH_MAX = 1_000  # a message quotes the feature's name, and that may be 32 KB long
 _NOBODY_FAILED = "NONE"  # Kafka puts its word for no error where a message would be
+_OUTDATED = Problem(ErrorCode.feature_update_failed, "The features were updated by somebody else meanwhile.")
 
 
 def handle_update_features(broker: Broker, request: Request) -> Result:
@@ -28,33 +31,38 @@ def handle_update_features(broker: Broker, request: Request) -> Result:
     """
     asked = request.decode()
     updates = [*{update.name: update for update in map(_update, asked.feature_updates)}.values()]
-    problem = update_problem(broker.image.feature_levels, updates, broker.node_id, broker.image.brokers)
-    if problem is not None:
-        message = f"The update failed for all features since the following feature had an error: {problem}"
-        return _answer(request, [], ErrorCode.invalid_update_version, message)
-    operations = decide_levels(broker.image, updates)
-    if not operations or getattr(asked, "validate_only", False):
-        return _answer(request, updates)
+    change = _LevelsChange(broker, updates, getattr(asked, "validate_only", False))
 
-    def late() -> bytes:
-        return _answer(request, [], ErrorCode.request_timed_out, "The store has not answered in time.")
+    def answer(problems: list[Problem]) -> bytes:
+        return _answer(request, updates, problems[0])
 
-    wait_ms = max(int(asked.timeout.total_seconds() * 1_000), 0)
-    parked = Outstanding(broker.uptime_ms + wait_ms, late)
+    return change_store(broker, deadline_of(broker, asked.timeout), [change], LATE, answer)
 
-    def on_outcome(outcome: Outcome) -> None:
-        if isinstance(outcome, Done):
-            answer = _answer(request, updates)
-        elif isinstance(outcome, Refused):
-            message = "The features were updated by somebody else meanwhile."
-            answer = _answer(request, [], ErrorCode.feature_update_failed, message)
-        else:
-            lost = f"The store's answer was lost: {outcome}"
-            answer = _answer(request, [], ErrorCode.request_timed_out, lost)
-        broker.waiting.finish(parked, answer)
 
-    broker.control.write(operations, on_outcome)
-    return parked
+class _LevelsChange(StoreChange[list[Operation], Problem]):
+    attempts_max = 1  # who updates features means the levels that there were
+
+    def __init__(self, broker: Broker, updates: list[FeatureUpdate], validate_only: bool) -> None:
+        self._broker = broker
+        self._updates = updates
+        self._validate_only = validate_only
+
+    def decide(self) -> list[Operation] | Settled[Problem]:
+        broker, image = self._broker, self._broker.image
+        problem = update_problem(image.feature_levels, self._updates, broker.node_id, image.brokers)
+        if problem is not None:
+            message = (
+                f"The update failed for all features since the following feature had an error: {problem}"
+            )
+            return Settled(Problem(ErrorCode.invalid_update_version, message))
+        operations = decide_levels(image, self._updates)
+        return operations if operations and not self._validate_only else Settled(FINE)
+
+    def write(self, operations: list[Operation], on_outcome: OnOutcome) -> None:
+        self._broker.control.write(operations, on_outcome)
+
+    def row_of(self, operations: list[Operation], outcome: Outcome) -> Problem:
+        return _OUTDATED if isinstance(outcome, Refused) else problem_of(outcome)
 
 
 def _update(asked: Any) -> FeatureUpdate:
@@ -64,14 +72,9 @@ def _update(asked: Any) -> FeatureUpdate:
     return FeatureUpdate(asked.feature, asked.max_version_level, upgrade_type)
 
 
-def _answer(
-    request: Request,
-    updates: list[FeatureUpdate],
-    error: ErrorCode = ErrorCode.none,
-    message: str | None = None,
-) -> bytes:
+def _answer(request: Request, updates: list[FeatureUpdate], problem: Problem) -> bytes:
     results: tuple[Any, ...] = ()
-    if request.version < 2:
+    if request.version < 2 and not problem.error:
         results = tuple(
             request.make(
                 "UpdatableFeatureResult",
@@ -82,9 +85,8 @@ def _answer(
             for update in sorted(updates)
         )
     return request.respond(
-        throttle_time=_ZERO,
-        error_code=error,
-        error_message=message and message[:_MESSAGE_LENGTH_MAX],
+        error_code=problem.error,
+        error_message=problem.message[:MESSAGE_LENGTH_MAX] or None,
         results=results,
     )
 

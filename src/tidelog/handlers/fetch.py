@@ -1,7 +1,7 @@
 """Fetch.
 
-*Behaviour*: reads the partitions asked for, or remembered by the fetch session, in turn, until the bytes
-asked for are found. Too little, and no error: the request is parked and the same read runs again when one
+*Behaviour*: reads the partitions asked for, or due in the fetch session, in turn, until the bytes asked for
+are found (`reading`). Too little, and no error: the request is parked, and the same read runs again when one
 of the partitions moves, until `max_wait_ms`. Records are ranges of files; nothing here touches them.
 A consumer reads what is committed, also from a follower, to which the leader may send it if that is in its
 rack (R12). What followers send is `replica_fetch`'s.
@@ -17,25 +17,22 @@ from tidelog.base.files import FileSlice
 from tidelog.base.limits import COPIED_SIZE_MAX, FETCH_WAIT_MS_MAX, LOOKUP_WAIT_MS
 from tidelog.base.replication_rows import RACK_SELECTOR
 from tidelog.broker.broker import Broker
-from tidelog.broker.sessions import FetchSession, SessionPartition, TopicKey
-from tidelog.broker.waiting import Parked
 from tidelog.handlers.hints import endpoints_for, hint_leader
 from tidelog.handlers.names import facts_of, missing_error
+from tidelog.handlers.reading import Found, ParkedFetch, Reading, Topics
 from tidelog.handlers.replica_fetch import handle_replica_fetch
 from tidelog.handlers.request import Request, Result
 from tidelog.log.epochs import UNDEFINED_EPOCH
-from tidelog.log.segment import Unready
 from tidelog.protocol.connection import Answer
-from tidelog.protocol.errors import CorruptBatch, ErrorCode
+from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch import FetchedPartition, FetchPartition, FetchRequest, decode_fetch, encode_fetch
+from tidelog.replication.fetch_session import PartitionKey, SessionPartition
 from tidelog.replication.partition import READ_COMMITTED, Partition, PartitionRead
 
 TOPIC_IDS_VERSION = 13
 RACKS_VERSION = 11
 HINTS_VERSION = 16
-Wanted = list[tuple[TopicKey, FetchPartition, Partition | None]]
 
-_STORAGE = int(ErrorCode.kafka_storage_error)
 _OUT_OF_RANGE = int(ErrorCode.offset_out_of_range)
 _INVALID = int(ErrorCode.invalid_request)
 _NOT_A_BROKER = int(ErrorCode.cluster_authorization_failed)
@@ -47,139 +44,91 @@ def handle_fetch(broker: Broker, request: Request) -> Result:
     fetch = decode_fetch(request.data, request.position, request.version)
     uses_topic_ids = request.version >= TOPIC_IDS_VERSION
     if fetch.replica_id >= 0:
-        if request.connection.listener != broker.replicas.listener:
+        if request.client.listener != broker.replicas.listener:
             return _refuse(request, fetch, _NOT_A_BROKER)
         return handle_replica_fetch(broker, request, fetch, uses_topic_ids)
-    error, session = broker.sessions.find(fetch, uses_topic_ids, broker.uptime_ms)
+    uptime_ms = broker.clock.uptime_ms
+    error, session = broker.sessions.find(fetch, uses_topic_ids, uptime_ms)
     if error:
-        return encode_fetch(request.version, request.correlation_id, 0, error, 0, [])
+        throttle_time_ms = request.client.throttle_time_ms
+        return encode_fetch(request.version, request.correlation_id, throttle_time_ms, error, 0, [])
     if fetch.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
         return _refuse(request, fetch, _INVALID)
-    if session is not None:
-        session.update(fetch)
-    reading = Reading(broker, request, fetch, session)
+    if session is None:
+        session = broker.sessions.without_id(uses_topic_ids, uptime_ms)
+    terms = ConsumerTerms(broker, request, fetch)
+    session.update(fetch)
+    if session.session_id:
+        session.use_view((request.version, fetch.isolation_level, terms.rack))
+    reading = Reading(broker, fetch, session, terms)
     reading.read()
-    wait_ms = max(min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX), reading.lookup_ms)
-    if reading.is_enough(fetch.min_bytes) or wait_ms <= 0:
+    wait_ms = max(min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX), terms.lookup_ms)
+    if reading.is_enough() or wait_ms <= 0:
         return reading.encode()
-    return ParkedFetch(broker.uptime_ms + wait_ms, reading, fetch.min_bytes)
+    return ParkedFetch(uptime_ms + wait_ms, reading)
 
 
 def _refuse(request: Request, fetch: FetchRequest, error: int) -> Answer:
     """An error for the whole, and for each partition while topics have names, as Kafka puts it."""
-    topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
+    topics: Topics = []
     if request.version < TOPIC_IDS_VERSION:
         topics = [
             (topic, [FetchedPartition(asked.index, error, aborted=[]) for asked in asks])
             for topic, asks in fetch.topics
         ]
-    return encode_fetch(request.version, request.correlation_id, 0, error, 0, topics)
+    throttle_time_ms = request.client.throttle_time_ms
+    return encode_fetch(request.version, request.correlation_id, throttle_time_ms, error, 0, topics)
 
 
-class Reading:
-    """One fetch: what is wanted, and what the last read of it found."""
+class ConsumerTerms:
+    """A consumer reads what is committed, and counts as traffic."""
 
     __slots__ = (
         "_broker",
+        "_client",
         "_correlation_id",
         "_fetch",
-        "_found",
         "_has_error",
-        "_is_awaiting",
-        "_is_cut",
-        "_is_full",
-        "_listener",
-        "_session",
-        "_size",
         "_version",
-        "_wanted",
+        "is_urgent",
+        "lookup_ms",
+        "rack",
     )
 
-    def __init__(
-        self, broker: Broker, request: Request, fetch: FetchRequest, session: FetchSession | None
-    ) -> None:
+    def __init__(self, broker: Broker, request: Request, fetch: FetchRequest) -> None:
         self._broker = broker
+        self._client = request.client
         self._version = request.version
         self._correlation_id = request.correlation_id
-        self._listener = request.connection.listener
         self._fetch = fetch
-        self._session = session
-        # A session's first answer and one without a session tell of every partition.
-        self._is_full = fetch.session_epoch <= 0
-        self._wanted = self._find_wanted()
-        self._found: list[tuple[TopicKey, FetchedPartition]] = []
-        self._size = 0
         self._has_error = False
-        self._is_awaiting = False
-        self._is_cut = False
+        self.rack = fetch.rack_id  # empty if it makes no difference
+        if fetch.rack_id and not broker.settings.text("replica.selector.class").endswith(RACK_SELECTOR):
+            self.rack = ""
+        self.is_urgent = False
+        self.lookup_ms = 0  # how long to wait at least for what is being looked up
 
-    def _find_wanted(self) -> Wanted:
-        of = self._broker.partitions.of
-        wanted: Wanted = []
-        if self._session is not None:
-            pairs = [(topic, known.request) for (topic, _), known in self._session.partitions.items()]
-        else:
-            # A partition that is named twice is read once, as asked last.
-            named = {(topic, asked.index): asked for topic, asks in self._fetch.topics for asked in asks}
-            pairs = [(topic, asked) for (topic, _), asked in named.items()]
-        for topic, asked in pairs:
-            partitions = of(topic)
-            known = partitions[asked.index] if partitions and 0 <= asked.index < len(partitions) else None
-            wanted.append((topic, asked, known))
-        return wanted
+    def missing(self, key: PartitionKey) -> FetchedPartition:
+        image, (topic, index) = self._broker.image, key
+        fetched = FetchedPartition(index, missing_error(image, topic, index), aborted=[])
+        hint_leader(fetched, facts_of(image, topic, index), self._version >= HINTS_VERSION)
+        return fetched
 
-    @property
-    def partitions(self) -> list[Partition]:
-        return [partition for _, _, partition in self._wanted if partition is not None]
-
-    def read(self) -> None:
-        """Read everything that is wanted, from the start; what an earlier read found is let go."""
-        self.release()
-        try:
-            self._read_all()
-        except BaseException:
-            self.release()
-            raise
-
-    def _read_all(self) -> None:
-        left = min(self._fetch.max_bytes, self._broker.settings.number("fetch.max.bytes"))
-        for topic, asked, partition in self._wanted:
-            fetched = self._read_one(topic, asked, partition, left)
-            size = _size_of(fetched)
-            if size and partition is not None:
-                left -= size
-                self._size += size
-                partition.sent_size += size
-            if fetched.error_code:
-                self._has_error = True
-            self._found.append((topic, fetched))
-
-    def _read_one(
-        self, topic: TopicKey, asked: FetchPartition, partition: Partition | None, left: int
+    def read(
+        self, partition: Partition, known: SessionPartition, left: int, is_first: bool
     ) -> FetchedPartition:
-        if partition is None:
-            image = self._broker.image
-            fetched = FetchedPartition(asked.index, missing_error(image, topic, asked.index), aborted=[])
-            hint_leader(fetched, facts_of(image, topic, asked.index), self._version >= HINTS_VERSION)
-            return fetched
-        try:
-            if self._fetch.rack_id and (nearer := self._nearer(asked, partition)) is not None:
-                return nearer
-            return self._fetch_one(asked, partition, max(min(asked.max_bytes, left), 0))
-        except OSError as failure:
-            partition.failed_read_count += 1
-            self._broker.fail_directory(partition.directory, failure)
-            return FetchedPartition(asked.index, _STORAGE)
-        except CorruptBatch as problem:
-            partition.failed_read_count += 1
-            return FetchedPartition(asked.index, self._broker.damaged.note(partition, problem))
-        except Unready as lookup:
-            return self._await(asked, partition, lookup)
-
-    def _fetch_one(self, asked: FetchPartition, partition: Partition, size: int) -> FetchedPartition:
-        isolation, epoch = self._fetch.isolation_level, asked.current_leader_epoch
-        is_first, may_follow = self._size == 0, self._version >= RACKS_VERSION
-        read = partition.read(asked.fetch_offset, size, isolation, epoch, is_first, may_follow)
+        asked = known.request
+        if self.rack and (nearer := self._nearer(asked, partition)) is not None:
+            return nearer
+        size = left if left < asked.max_bytes else asked.max_bytes
+        read = partition.read(
+            asked.fetch_offset,
+            size if size > 0 else 0,
+            self._fetch.isolation_level,
+            asked.current_leader_epoch,
+            is_first,
+            self._version >= RACKS_VERSION,
+        )
         if read.error_code:
             if read.error_code == _OUT_OF_RANGE and self._may_be_replaced(asked, partition):
                 return FetchedPartition(asked.index, _NOT_LEADER)
@@ -192,8 +141,8 @@ class Reading:
         is_cut = read.is_cut
         if read.records is not None and read.records.file.is_scarce:
             is_cut = is_cut or read.records.size > COPIED_SIZE_MAX
-            records = self._copy(partition, asked, read.records)
-        self._is_cut = self._is_cut or is_cut
+            records = self._copy(partition, asked, read.records, is_first)
+        self.is_urgent = self.is_urgent or is_cut
         return FetchedPartition(
             asked.index,
             0,
@@ -205,59 +154,65 @@ class Reading:
             records,
         )
 
-    def _await(self, asked: FetchPartition, partition: Partition, lookup: Unready) -> FetchedPartition:
-        """It takes longer to find than a request may: nothing for now. Who waits is woken when it is done."""
-        self._broker.lookups.wait_for(partition, lookup)
-        self._is_awaiting = True
-        high_watermark, stable = partition.high_watermark, partition.last_stable_offset
-        aborted: list[tuple[int, int]] | None = [] if self._fetch.isolation_level == READ_COMMITTED else None
-        start_offset = partition.log.start_offset
-        return FetchedPartition(asked.index, 0, high_watermark, stable, start_offset, aborted)
+    def unready(self, partition: Partition, known: SessionPartition) -> FetchedPartition:
+        """Nothing for now. The reader is woken when the look-up has ended."""
+        self.lookup_ms = LOOKUP_WAIT_MS
+        is_committed = self._fetch.isolation_level == READ_COMMITTED
+        return self._empty(known.request, partition, [] if is_committed else None)
 
-    def _may_be_replaced(self, asked: FetchPartition, partition: Partition) -> bool:
-        """Somebody asks for what is beyond the end, and not all who are in sync follow this broker. They may
-        follow another one by now, where the reader has read on: to be told OFFSET_OUT_OF_RANGE it would begin
-        anew, or skip."""
-        leadership, broker = partition.leadership, self._broker
-        return (
-            leadership is not None
-            and asked.fetch_offset > partition.log.end_offset
-            and not all(
-                broker.sessions.hears(node_id, partition, broker.uptime_ms)
-                for node_id in leadership.in_sync_followers
-            )
-        )
-
-    def _nearer(self, asked: FetchPartition, partition: Partition) -> FetchedPartition | None:
-        """The answer to a consumer that a follower in its rack can serve: who that is (R12)."""
-        leadership = partition.leadership
-        selector = self._broker.settings.text("replica.selector.class")
-        if leadership is None or not selector.endswith(RACK_SELECTOR):
-            return None
-        if partition.check_epoch(asked.current_leader_epoch):
-            return None
-        preferred = leadership.preferred_for(self._fetch.rack_id, asked.fetch_offset, self._listener)
-        if preferred is None:
-            return None
-        self._is_cut = True  # so that it is told at once
+    def _empty(
+        self,
+        asked: FetchPartition,
+        partition: Partition,
+        aborted: list[tuple[int, int]] | None,
+        preferred: int = -1,
+    ) -> FetchedPartition:
         return FetchedPartition(
             asked.index,
             0,
             partition.high_watermark,
             partition.last_stable_offset,
             partition.log.start_offset,
-            [],
+            aborted,
             preferred,
         )
 
-    def _copy(self, partition: Partition, asked: FetchPartition, records: FileSlice) -> bytes | None:
-        """Too many files are pinned by answers that nobody takes: give the bytes, and let the file go. If
+    def _may_be_replaced(self, asked: FetchPartition, partition: Partition) -> bool:
+        """An offset is asked for that is beyond the end, and not all who are in sync follow this broker. They
+        may follow another one by now, where the reader has read on: to be told OFFSET_OUT_OF_RANGE it would
+        start over, or skip."""
+        leadership, broker = partition.leadership, self._broker
+        return (
+            leadership is not None
+            and asked.fetch_offset > partition.log.end_offset
+            and not all(
+                broker.sessions.hears(node_id, partition, broker.clock.uptime_ms)
+                for node_id in leadership.in_sync_followers
+            )
+        )
+
+    def _nearer(self, asked: FetchPartition, partition: Partition) -> FetchedPartition | None:
+        """The answer to a consumer that a follower in its rack can serve: who that is (R12). It is told at
+        once."""
+        leadership = partition.leadership
+        if leadership is None or partition.check_epoch(asked.current_leader_epoch):
+            return None
+        preferred = leadership.preferred_for(self.rack, asked.fetch_offset, self._client.listener)
+        if preferred is None:
+            return None
+        self.is_urgent = True
+        return self._empty(asked, partition, [], preferred)
+
+    def _copy(
+        self, partition: Partition, asked: FetchPartition, records: FileSlice, is_first: bool
+    ) -> bytes | None:
+        """Too many files are pinned by answers that are not taken: give the bytes, and release the file. If
         they are many, fewer of them; a batch that is larger goes alone."""
         fewer: FileSlice | None = records
         if records.size > COPIED_SIZE_MAX:
             records.release()
             isolation, epoch = self._fetch.isolation_level, asked.current_leader_epoch
-            is_first, may_follow = self._size == 0, self._version >= RACKS_VERSION
+            may_follow = self._version >= RACKS_VERSION
             read = partition.read(asked.fetch_offset, COPIED_SIZE_MAX, isolation, epoch, is_first, may_follow)
             fewer = read.records
         if fewer is None:
@@ -267,55 +222,34 @@ class Reading:
         finally:
             fewer.release()
 
-    @property
-    def lookup_ms(self) -> int:
-        """How long to wait at least for what is being looked up."""
-        return LOOKUP_WAIT_MS if self._is_awaiting else 0
-
-    def is_enough(self, min_bytes: int) -> bool:
-        """Whether to answer now: enough bytes, an error to tell, or nothing that waiting would bring."""
-        return self._size >= min_bytes or self._has_error or self._is_cut or not self._wanted
-
-    def encode(self) -> Answer:
-        session = self._session
-        found = self._found
-        if session is not None:
-            found = [
-                (topic, fetched)
-                for topic, fetched in found
-                if self._note(session, topic, fetched) or self._is_full
-            ]
-        topics: list[tuple[TopicKey, list[FetchedPartition]]] = []
-        for topic, fetched in found:
-            if topics and topics[-1][0] == topic:
-                topics[-1][1].append(fetched)
-            else:
-                topics.append((topic, [fetched]))
-        endpoints = endpoints_for(self._broker, self._listener, topics) if self._has_error else ()
-        session_id = session.session_id if session is not None else 0
-        return encode_fetch(self._version, self._correlation_id, 0, 0, session_id, topics, endpoints)
-
-    def _note(self, session: FetchSession, topic: TopicKey, fetched: FetchedPartition) -> bool:
-        known: SessionPartition | None = session.partitions.get((topic, fetched.index))
-        if known is None:
+    def is_settled(self, known: SessionPartition, partition: Partition, fetched: FetchedPartition) -> bool:
+        """Whether the consumer has all that it may read; where a follower in its rack is about to have that
+        too, nobody hears when it does."""
+        if fetched.error_code or fetched.diverging_epoch is not None:
             return False
-        if fetched.records is not None:
-            session.move_back((topic, fetched.index))
-        return known.is_news(fetched)
+        is_committed = self._fetch.isolation_level == READ_COMMITTED
+        bound = fetched.last_stable_offset if is_committed else fetched.high_watermark
+        if known.request.fetch_offset < bound or fetched.preferred_read_replica >= 0:
+            return False
+        leadership = partition.leadership
+        return not self.rack or leadership is None or not leadership.has_follower_in(self.rack)
 
-    def release(self) -> None:
-        """Let go of the files that a read has pinned and that nobody will send."""
-        for place, (_, fetched) in enumerate(self._found):
-            partition = self._wanted[place][2]
+    def is_enough(self, found: list[Found]) -> bool:
+        return False
+
+    def note_answered(self, found: list[Found]) -> None:
+        for _, _, partition, fetched, size in found:
+            is_failed = fetched.error_code != 0
+            if is_failed:
+                self._has_error = True
             if partition is not None:
-                partition.sent_size -= _size_of(fetched)
-            if isinstance(fetched.records, FileSlice):
-                fetched.records.release()
-        self._found = []
-        self._size = 0
-        self._has_error = False
-        self._is_awaiting = False
-        self._is_cut = False
+                partition.counters.note_read(size, is_failed)
+
+    def encode(self, session_id: int, topics: Topics) -> Answer:
+        client = self._client
+        endpoints = endpoints_for(self._broker, client.listener, topics) if self._has_error else ()
+        head = self._version, self._correlation_id, client.throttle_time_ms, 0, session_id
+        return encode_fetch(*head, topics, endpoints)
 
 
 def _divergence(partition: Partition, asked: FetchPartition, read: PartitionRead) -> FetchedPartition | None:
@@ -336,34 +270,3 @@ def _divergence(partition: Partition, asked: FetchPartition, read: PartitionRead
         read.aborted,
         diverging_epoch=parting,
     )
-
-
-def _size_of(fetched: FetchedPartition) -> int:
-    records = fetched.records
-    if isinstance(records, FileSlice):
-        return records.size
-    return len(records) if isinstance(records, bytes) else 0
-
-
-class ParkedFetch(Parked):
-    """A fetch that waits for bytes."""
-
-    __slots__ = ("_min_bytes", "_reading")
-
-    def __init__(self, deadline_ms: int, reading: Reading, min_bytes: int) -> None:
-        super().__init__(deadline_ms, reading.partitions)
-        self._reading = reading
-        self._min_bytes = min_bytes
-        reading.release()
-
-    def try_finish(self) -> Answer | None:
-        reading = self._reading
-        reading.read()
-        if reading.is_enough(self._min_bytes):
-            return reading.encode()
-        reading.release()
-        return None
-
-    def finish_late(self) -> Answer | None:
-        self._reading.read()
-        return self._reading.encode()

@@ -1,4 +1,5 @@
-"""The parts of one answer, which come one by one: from the store, or from the coordinators of groups.
+"""The parts of one answer, which come one by one: from the store, from the coordinators of groups, or from
+searches.
 
 **Invariant:** answered once: when the last part is in, or at the deadline with what there is.
 """
@@ -14,14 +15,14 @@ from tidelog.broker.waiting import Parked
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode
 
-Piece = TypeVar("Piece")
+Row = TypeVar("Row")
 
 
 def deadline_of(broker: Broker, timeout: timedelta) -> int:
-    return broker.uptime_ms + max(int(timeout.total_seconds() * 1_000), 0)
+    return broker.clock.uptime_ms + max(int(timeout.total_seconds() * 1_000), 0)
 
 
-class Gathering(Parked, Generic[Piece]):
+class Gathering(Parked, Generic[Row]):
     """`late` stands for the parts that have not come by the deadline."""
 
     __slots__ = ("_answer", "_broker", "_late", "_parts", "_waiting_count")
@@ -31,21 +32,21 @@ class Gathering(Parked, Generic[Piece]):
         broker: Broker,
         deadline_ms: int,
         count: int,
-        late: Piece,
-        answer: Callable[[list[Piece]], Answer],
+        late: Row,
+        answer: Callable[[list[Row]], Answer],
     ) -> None:
         super().__init__(deadline_ms, [])
         self._broker = broker
-        self._parts: list[Piece | None] = [None] * count
+        self._parts: list[Row | None] = [None] * count
         self._waiting_count = count
         self._late = late
         self._answer = answer
 
-    def put(self, place: int, part: Piece) -> None:
+    def put(self, place: int, part: Row) -> None:
         """One part, once."""
         self._parts[place] = part
         self._waiting_count -= 1
-        if not self._waiting_count and self.connection is not None:
+        if not self._waiting_count and self.connection is not None and not self.is_gone:
             self._broker.waiting.finish(self, self.finish_late())
 
     def result(self) -> Answer | Parked:

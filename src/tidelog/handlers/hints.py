@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidelog.broker.broker import Broker
-from tidelog.cluster.image import PartitionFacts
+from tidelog.cluster.facts import PartitionFacts
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch import FetchedPartition
 from tidelog.protocol.produce import ProducedPartition

@@ -6,7 +6,8 @@ from collections.abc import Collection, Container
 
 from tidelog.base.limits import TOPIC_NAME_LENGTH_MAX
 from tidelog.broker.broker import Broker
-from tidelog.cluster.image import NOBODY, Image, PartitionFacts, TopicFacts
+from tidelog.cluster.facts import NOBODY, PartitionFacts, TopicFacts
+from tidelog.cluster.image import Image
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.partition import INTERNAL_TOPICS
 

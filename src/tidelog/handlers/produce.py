@@ -15,22 +15,21 @@ from typing import NamedTuple
 
 from tidelog.base.limits import GAPS_EXCUSED_MS
 from tidelog.broker.broker import Broker
+from tidelog.broker.refusals import TRANSIENT, Refusals, is_before, numbers_of
 from tidelog.broker.waiting import Parked
-from tidelog.cluster.image import PartitionFacts
+from tidelog.cluster.facts import PartitionFacts
 from tidelog.handlers.hints import endpoints_for, hint_leader
 from tidelog.handlers.names import facts_of, missing_error
 from tidelog.handlers.request import Request, Result
 from tidelog.log.admission import RefusedRecords
-from tidelog.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, TRANSACTIONAL_BIT
+from tidelog.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, MAGIC, MAGIC_POSITION, TRANSACTIONAL_BIT
 from tidelog.protocol.compression import ZSTD
 from tidelog.protocol.connection import Answer
 from tidelog.protocol.errors import ErrorCode, MalformedRequest, RefusedBatch
 from tidelog.protocol.produce import ProducedPartition, ProduceRequest, decode_produce, encode_produce
-from tidelog.protocol.refusals import TRANSIENT, Refusals, is_before, numbers_of
 from tidelog.replication.partition import Partition
 
 ALL = -1
-MAGIC, MAGIC_POSITION = 2, 16
 ZSTD_VERSION = 7
 HINTS_VERSION = 10
 
@@ -73,10 +72,11 @@ def handle_produce(broker: Broker, request: Request) -> Result:
             raise MalformedRequest("a batch sent with acks=0 could not be appended")
         return None
     if unfinished:
-        deadline_ms = broker.uptime_ms + max(produce.timeout_ms, 0)
+        deadline_ms = broker.clock.uptime_ms + max(produce.timeout_ms, 0)
         return ParkedProduce(deadline_ms, request, produced, unfinished)
-    endpoints = endpoints_for(broker, request.connection.listener, produced) if has_error else ()
-    return encode_produce(request.version, request.correlation_id, produced, 0, endpoints)
+    endpoints = endpoints_for(broker, request.client.listener, produced) if has_error else ()
+    throttle_time_ms = request.client.throttle_time_ms
+    return encode_produce(request.version, request.correlation_id, produced, throttle_time_ms, endpoints)
 
 
 def _append(
@@ -94,23 +94,23 @@ def _append(
         missing, facts = missing_error(broker.image, topic, index), facts_of(broker.image, topic, index)
         return _refused(broker, request, (topic, index), facts, missing, request.data[start:end])
     error = partition.error_code or _refuse(partition, request, produce, start, end)
-    if not error and request.connection.refusals is not None:
+    if not error and request.client.refusals is not None:
         error = _excuse(broker, request, partition, (topic, index), request.data[start:end])
     if error:
-        partition.refused_count += 1
+        partition.counters.note_refused()
         return _refused(broker, request, (topic, index), partition, error, request.data[start:end])
     try:
-        appended = partition.append(request.data, start, end, broker.now_ms)
+        appended = partition.append(request.data, start, end, broker.clock.now_ms)
     except RefusedBatch as refusal:
-        partition.refused_count += 1
+        partition.counters.note_refused()
         if refusal.code == _OUT_OF_ORDER and _may_come_yet(broker, partition, request.data[start:end]):
             return _refused(broker, request, (topic, index), partition, _NOT_LEADER, request.data[start:end])
         errors = refusal.record_errors if isinstance(refusal, RefusedRecords) else None
         start_offset = partition.log.start_offset
         return ProducedPartition(index, refusal.code, -1, -1, start_offset, errors, refusal.reason)
     except OSError as failure:
-        partition.refused_count += 1
-        broker.fail_directory(partition.directory, failure)
+        partition.counters.note_refused()
+        broker.disks.fail(partition.directory, failure)
         return _refused(broker, request, (topic, index), partition, _STORAGE, request.data[start:end])
     outcome = ProducedPartition(
         index, 0, appended.base_offset, appended.append_time_ms, partition.log.start_offset
@@ -119,7 +119,7 @@ def _append(
     if partition.is_flush_wanted or appended.is_duplicate:
         if produce.acks != 0 and partition.must_wait_for_flush(appended):
             flushed_offset = appended.end_offset
-        broker.maybe_flush(partition)
+        broker.flushing.maybe_begin(partition)
     if produce.acks == ALL and partition.high_watermark < appended.end_offset:
         committed_offset = appended.end_offset
     if flushed_offset >= 0 or committed_offset >= 0:
@@ -141,8 +141,8 @@ def _refused(
     outcome = ProducedPartition(key[1], error)
     hint_leader(outcome, leader, request.version >= HINTS_VERSION)
     if error in TRANSIENT and (numbers := numbers_of(batch)) is not None:
-        refusals = request.connection.refusals = request.connection.refusals or Refusals()
-        refusals.note(key, numbers, error, broker.uptime_ms)
+        refusals = request.client.refusals = request.client.refusals or Refusals()
+        refusals.note(key, numbers, error, broker.clock.uptime_ms)
     return outcome
 
 
@@ -150,16 +150,16 @@ def _excuse(
     broker: Broker, request: Request, partition: Partition, key: tuple[str | bytes, int], batch: memoryview
 ) -> int:
     """Why a batch is refused that is out of order for the lack of one that was refused; 0 if it is not."""
-    refusals, numbers = request.connection.refusals, numbers_of(batch)
+    refusals, numbers = request.client.refusals, numbers_of(batch)
     if refusals is None or numbers is None:
         return 0
-    if refusals.are_over(broker.uptime_ms):
-        request.connection.refusals = None  # so that nobody looks for them any more
+    if refusals.are_over(broker.clock.uptime_ms):
+        request.client.refusals = None  # so that nobody looks for them any more
         return 0
     expected = partition.log.producers.expected_sequence(numbers.producer_id, numbers.epoch)
     if expected == numbers.sequence:
         return 0
-    return refusals.excuse(key, numbers, expected, broker.uptime_ms)
+    return refusals.excuse(key, numbers, expected, broker.clock.uptime_ms)
 
 
 def _may_come_yet(broker: Broker, partition: Partition, batch: memoryview) -> bool:
@@ -170,7 +170,7 @@ def _may_come_yet(broker: Broker, partition: Partition, batch: memoryview) -> bo
         return False
     expected = partition.log.producers.expected_sequence(numbers.producer_id, numbers.epoch)
     is_ahead = expected is not None and is_before(expected, numbers.sequence)
-    return is_ahead and broker.uptime_ms - leadership.began_ms <= GAPS_EXCUSED_MS
+    return is_ahead and broker.clock.uptime_ms - leadership.began_ms <= GAPS_EXCUSED_MS
 
 
 def _refuse(partition: Partition, request: Request, produce: ProduceRequest, start: int, end: int) -> int:
@@ -198,12 +198,13 @@ def _refuse(partition: Partition, request: Request, produce: ProduceRequest, sta
 class ParkedProduce(Parked):
     """A produce request that waits for fsyncs, or for followers."""
 
-    __slots__ = ("_correlation_id", "_produced", "_unfinished", "_version")
+    __slots__ = ("_client", "_correlation_id", "_produced", "_unfinished", "_version")
 
     def __init__(
         self, deadline_ms: int, request: Request, produced: Produced, unfinished: list[Unfinished]
     ) -> None:
         super().__init__(deadline_ms, [each.partition for each in unfinished])
+        self._client = request.client
         self._version = request.version
         self._correlation_id = request.correlation_id
         self._produced = produced
@@ -228,7 +229,8 @@ class ParkedProduce(Parked):
         return self._encode()
 
     def _encode(self) -> Answer:
-        return encode_produce(self._version, self._correlation_id, self._produced)
+        throttle_time_ms = self._client.throttle_time_ms
+        return encode_produce(self._version, self._correlation_id, self._produced, throttle_time_ms)
 
 
 def _fail(outcome: ProducedPartition, error_code: int) -> None:

@@ -6,19 +6,17 @@ Kafka's `kafka-configs` asks for quotas before it shows a user's credentials.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
+from tidelog.base.limits import MESSAGE_LENGTH_MAX
 from tidelog.broker.broker import Broker
 from tidelog.handlers.request import Request, Result
 from tidelog.protocol.errors import ErrorCode
 
-_ZERO = timedelta(0)
 _IP, _USER, _CLIENT_ID = "ip", "user", "client-id"
 _ENTITY_TYPES = (_IP, _USER, _CLIENT_ID)
 _MATCH_TYPES = ("EXACT", "DEFAULT", "SPECIFIED")
 _NO_QUOTAS = "quotas: not supported by this version of Tidelog; limit clients in front of it"
-_MESSAGE_LENGTH_MAX = 1_000  # messages quote names, and those may be long
 
 
 def handle_describe_client_quotas(broker: Broker, request: Request) -> Result:
@@ -30,9 +28,8 @@ def handle_describe_client_quotas(broker: Broker, request: Request) -> Result:
     problem = _filter_problem(asked.components)
     error, message = problem or (ErrorCode.none, "")
     return request.respond(
-        throttle_time=_ZERO,
         error_code=error,
-        error_message=message[:_MESSAGE_LENGTH_MAX],
+        error_message=message[:MESSAGE_LENGTH_MAX],
         entries=None if problem else (),
     )
 
@@ -55,7 +52,7 @@ def handle_alter_client_quotas(broker: Broker, request: Request) -> Result:
         )
         for entry in asked.entries
     )
-    return request.respond(throttle_time=_ZERO, entries=entries)
+    return request.respond(entries=entries)
 
 
 def _filter_problem(components: Sequence[Any]) -> tuple[ErrorCode, str] | None:

@@ -10,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from tidelog.base.limits import MESSAGE_LENGTH_MAX
 from tidelog.broker.broker import Broker
-from tidelog.cluster.elections import Elected
-from tidelog.cluster.image import PartitionFacts, TopicFacts
-from tidelog.cluster.reassignments import Refusal, decide_cancellation, decide_move, target_problem
-from tidelog.cluster.store import Done, Outcome
+from tidelog.broker.store_desk import OnOutcome
+from tidelog.cluster.facts import PartitionChange, PartitionFacts, TopicFacts
+from tidelog.cluster.reassignments import decide_cancellation, decide_move, target_problem
 from tidelog.handlers.gathering import deadline_of
-from tidelog.handlers.partition_changes import Place, change_partitions
-from tidelog.handlers.request import MESSAGE_LENGTH_MAX, NO_THROTTLE, Request, Result
-from tidelog.protocol.errors import ErrorCode
+from tidelog.handlers.partition_changes import Decided, Piece, Place, Told, change_partitions
+from tidelog.handlers.request import Request, Result
+from tidelog.handlers.store_changes import FINE, LATE
+from tidelog.protocol.errors import ErrorCode, Problem
 
 Targets = dict[Place, tuple[int, ...] | None]  # None to have it cancelled
-Told = dict[Place, Refusal]
-_FINE = Refusal(ErrorCode.none, "")
-_LATE = Refusal(ErrorCode.request_timed_out, "The store has not answered in time.")
-_NOT_CONTROLLER = Refusal(ErrorCode.not_controller, "This broker is not the controller, or not any more.")
+_NOT_CONTROLLER = Problem(ErrorCode.not_controller, "This broker is not the controller, or not any more.")
 
 
 def handle_alter_partition_reassignments(broker: Broker, request: Request) -> Result:
@@ -43,44 +41,48 @@ def handle_alter_partition_reassignments(broker: Broker, request: Request) -> Re
     def answer(told: Told) -> bytes:
         return _answer(request, asked, may_resize, told)
 
-    def row_of(outcome: Outcome) -> Refusal:
-        is_done = isinstance(outcome, Done)
-        lost = f"The store does not say that it is done: {outcome}"
-        return _FINE if is_done else Refusal(ErrorCode.request_timed_out, lost)
+    def piece_of(some: list[Place], told: Told) -> _Moves:
+        return _Moves(broker, some, told, targets, may_resize)
 
     if not broker.control.is_controller:
         return answer(dict.fromkeys(targets, _NOT_CONTROLLER))
-    return change_partitions(
-        broker,
-        targets,
-        lambda place: _decide(broker, place, targets[place], may_resize),
-        broker.control.write_partitions,
-        row_of,
-        deadline_of(broker, asked.timeout),
-        answer,
-    )
+    return change_partitions(broker, targets, piece_of, deadline_of(broker, asked.timeout), answer)
+
+
+class _Moves(Piece):
+    def __init__(
+        self, broker: Broker, places: list[Place], told: Told, targets: Targets, may_resize: bool
+    ) -> None:
+        super().__init__(broker, places, told)
+        self._targets = targets
+        self._may_resize = may_resize
+
+    def decide_one(self, name: str, index: int) -> PartitionChange | Problem:
+        return _decide(self._broker, name, index, self._targets[name, index], self._may_resize)
+
+    def write(self, decided: Decided, on_outcome: OnOutcome) -> None:
+        self._broker.control.write_partitions(list(decided.values()), on_outcome)
 
 
 def _decide(
-    broker: Broker, place: Place, target: tuple[int, ...] | None, may_resize: bool
-) -> Elected | Refusal:
-    name, index = place
+    broker: Broker, name: str, index: int, target: tuple[int, ...] | None, may_resize: bool
+) -> PartitionChange | Problem:
     image, topic = broker.image, broker.image.topics.get(name)
     facts = topic.partitions.get(index) if topic is not None else None
     if topic is None or facts is None:
         what = f"a topic named {name}" if topic is None else f"partition {name}:{index}"
-        return Refusal(ErrorCode.unknown_topic_or_partition, f"Unable to find {what}.")
-    settings = broker.partitions.resolve(topic)
+        return Problem(ErrorCode.unknown_topic_or_partition, f"Unable to find {what}.")
+    settings = broker.settings_in_force.resolve(topic)
     problem = target_problem(image, facts, target, may_resize) if target is not None else None
     if problem is not None:
         return problem
     if target is None:
-        found: PartitionFacts | Refusal | None = decide_cancellation(image, facts, settings)
+        found: PartitionFacts | Problem | None = decide_cancellation(image, facts, settings)
     else:
         found = decide_move(image, facts, target, settings)
     if found is None:
-        return _FINE
-    return found if isinstance(found, Refusal) else Elected(topic, index, found)
+        return FINE
+    return found if isinstance(found, Problem) else PartitionChange(topic, index, found)
 
 
 def _answer(request: Request, asked: Any, may_resize: bool, told: Told) -> bytes:
@@ -96,7 +98,7 @@ def _answer(request: Request, asked: Any, may_resize: bool, told: Told) -> bytes
                     error_message=refusal.message[:MESSAGE_LENGTH_MAX] or None,
                 )
                 for each in topic.partitions
-                for refusal in (told.get((topic.name, each.partition_index), _LATE),)
+                for refusal in (told.get((topic.name, each.partition_index), LATE),)
             ),
         )
         for topic in asked.topics
@@ -104,9 +106,8 @@ def _answer(request: Request, asked: Any, may_resize: bool, told: Told) -> bytes
     # Clients look for the controller if all was in vain, and at each partition else. Who asks for nothing
     # hears what Kafka's defaults say.
     is_elsewhere = bool(told) and all(refusal is _NOT_CONTROLLER for refusal in told.values())
-    top = _NOT_CONTROLLER if is_elsewhere else _FINE
+    top = _NOT_CONTROLLER if is_elsewhere else FINE
     return request.respond(
-        throttle_time=NO_THROTTLE,
         allow_replication_factor_change=may_resize or not asked.topics,
         error_code=top.error,
         error_message=top.message or (None if asked.topics else ""),
@@ -129,9 +130,7 @@ def handle_list_partition_reassignments(broker: Broker, request: Request) -> Res
         for topic, indexes in wanted
         if (rows := _moving(request, topic, indexes))
     )
-    return request.respond(
-        throttle_time=NO_THROTTLE, error_code=ErrorCode.none, error_message=None, topics=told
-    )
+    return request.respond(error_code=ErrorCode.none, error_message=None, topics=told)
 
 
 def _moving(request: Request, topic: TopicFacts, indexes: Iterable[int]) -> tuple[Any, ...]:

@@ -10,29 +10,29 @@ from datetime import timedelta
 from typing import Any
 
 from tidelog.broker.broker import Broker
+from tidelog.broker.clients import Client
 from tidelog.broker.waiting import Parked
-from tidelog.protocol.connection import Answer, Connection
+from tidelog.protocol.connection import Answer
 from tidelog.protocol.messages import decode_request, encode_response, make, response_type, response_types
 
 NO_THROTTLE = timedelta(0)
-MESSAGE_LENGTH_MAX = 1_000  # messages quote what the client sent, and that may be 32 KB long
 
 _CLIENT_ID_SIZE_POSITION, _CLIENT_ID_POSITION = 8, 10
 
 
 class Request:
-    __slots__ = ("api_key", "connection", "correlation_id", "data", "position", "version")
+    __slots__ = ("api_key", "client", "correlation_id", "data", "position", "version")
 
     def __init__(
         self,
-        connection: Connection,
+        client: Client,
         api_key: int,
         version: int,
         correlation_id: int,
         data: memoryview,
         position: int,
     ) -> None:
-        self.connection = connection
+        self.client = client
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
@@ -56,6 +56,11 @@ class Request:
         return make(getattr(response_types(self.api_key, self.version), part), **values)
 
     def respond(self, **values: Any) -> bytes:
+        """The whole frame of the answer, with the client's throttle time."""
+        throttle_time_ms = self.client.throttle_time_ms
+        values["throttle_time"] = (
+            timedelta(milliseconds=throttle_time_ms) if throttle_time_ms else NO_THROTTLE
+        )
         response = make(response_type(self.api_key, self.version), **values)
         return encode_response(self.api_key, self.version, self.correlation_id, response)
 
@@ -63,16 +68,3 @@ class Request:
 # The answer, None if the client wants none, or a request to park.
 Result = Answer | Parked | None
 Handler = Callable[[Broker, Request], Result]
-
-
-class Outstanding(Parked):
-    """A request that waits for the store; answered from outside, or by the deadline."""
-
-    __slots__ = ("_late_answer",)
-
-    def __init__(self, deadline_ms: int, late_answer: Callable[[], Answer]) -> None:
-        super().__init__(deadline_ms, [])
-        self._late_answer = late_answer
-
-    def finish_late(self) -> Answer | None:
-        return self._late_answer()

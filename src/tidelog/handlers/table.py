@@ -1,7 +1,8 @@
-"""The table of APIs and the one look-up that serves a request. ApiVersions is this table.
+"""The handler of each API, the gate before them, and the one look-up that serves a request.
 
 | what arrives                          | what it gets                                               |
 |---------------------------------------|------------------------------------------------------------|
+| a frame before authentication         | a closed connection                                        |
 | an API and version in the table       | its handler's answer, in its turn                          |
 | ApiVersions of an unknown version     | version 0 of the answer with UNSUPPORTED_VERSION (KIP-511) |
 | anything else, or bytes that do not   | a closed connection                                        |
@@ -12,255 +13,206 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from struct import Struct
-from typing import NamedTuple
 
-from tidelog.base.limits import API_VERSION_BITS, SOFTWARE_NAME_LENGTH_MAX
+from tidelog.base.limits import API_VERSION_BITS
 from tidelog.broker.broker import Broker
+from tidelog.broker.clients import Client
 from tidelog.broker.waiting import Parked
-from tidelog.handlers.alterations import handle_alter_configs, handle_incremental_alter_configs, is_of_loggers
-from tidelog.handlers.cluster import handle_metadata
+from tidelog.handlers.acls import handle_create_acls, handle_delete_acls, handle_describe_acls
+from tidelog.handlers.api_versions import handle_api_versions, refuse_api_versions
+from tidelog.handlers.broker_unregistration import handle_unregister_broker
+from tidelog.handlers.cluster import handle_describe_cluster
 from tidelog.handlers.configs import handle_describe_configs, handle_list_config_resources
-from tidelog.handlers.decommission import handle_unregister_broker
-from tidelog.handlers.describe import (
-    handle_describe_cluster,
-    handle_describe_producers,
-    handle_describe_topic_partitions,
+from tidelog.handlers.configs_alteration import (
+    handle_alter_configs,
+    handle_incremental_alter_configs,
+    is_of_loggers,
 )
-from tidelog.handlers.directories import handle_alter_replica_log_dirs, handle_describe_log_dirs
+from tidelog.handlers.consumer_group_heartbeat import handle_consumer_group_heartbeat
+from tidelog.handlers.delete_groups import handle_delete_groups
+from tidelog.handlers.describe_groups import handle_consumer_group_describe, handle_describe_groups
 from tidelog.handlers.elections import handle_elect_leaders
-from tidelog.handlers.features import features_told, handle_update_features
+from tidelog.handlers.features import handle_update_features
 from tidelog.handlers.fetch import handle_fetch
+from tidelog.handlers.find_coordinator import handle_find_coordinator
 from tidelog.handlers.gathering import deadline_of
-from tidelog.handlers.group_admin import (
-    handle_consumer_group_describe,
-    handle_delete_groups,
-    handle_describe_groups,
-    handle_find_coordinator,
-    handle_list_groups,
-)
-from tidelog.handlers.group_offsets import (
-    handle_offset_commit,
-    handle_offset_delete,
-    handle_offset_fetch,
-)
-from tidelog.handlers.groups import (
-    handle_consumer_group_heartbeat,
+from tidelog.handlers.group_membership import (
     handle_heartbeat,
     handle_join_group,
     handle_leave_group,
     handle_sync_group,
 )
-from tidelog.handlers.growth import handle_create_partitions, handle_delete_records
-from tidelog.handlers.offsets import handle_list_offsets, handle_offset_for_leader_epoch
+from tidelog.handlers.list_groups import handle_list_groups
+from tidelog.handlers.list_offsets import handle_list_offsets
+from tidelog.handlers.log_directories import handle_alter_replica_log_dirs, handle_describe_log_dirs
+from tidelog.handlers.metadata import handle_metadata
+from tidelog.handlers.offset_commit import handle_offset_commit
+from tidelog.handlers.offset_delete import handle_offset_delete
+from tidelog.handlers.offset_fetch import handle_offset_fetch
+from tidelog.handlers.offset_for_leader_epoch import handle_offset_for_leader_epoch
+from tidelog.handlers.partitions import handle_create_partitions
 from tidelog.handlers.produce import handle_produce
+from tidelog.handlers.producer_ids import handle_init_producer_id
+from tidelog.handlers.producers import handle_describe_producers
 from tidelog.handlers.quotas import handle_alter_client_quotas, handle_describe_client_quotas
 from tidelog.handlers.reassignments import (
     handle_alter_partition_reassignments,
     handle_list_partition_reassignments,
 )
+from tidelog.handlers.records_deletion import handle_delete_records
 from tidelog.handlers.request import Handler, Request, Result
-from tidelog.handlers.security import (
+from tidelog.handlers.scram import (
     handle_alter_user_scram_credentials,
-    handle_create_acls,
-    handle_delete_acls,
-    handle_describe_acls,
     handle_describe_user_scram_credentials,
 )
 from tidelog.handlers.telemetry import handle_get_telemetry_subscriptions, handle_push_telemetry
+from tidelog.handlers.topic_partitions import handle_describe_topic_partitions
 from tidelog.handlers.topics import handle_create_topics, handle_delete_topics
-from tidelog.handlers.transactions import handle_init_producer_id
-from tidelog.protocol import wire
-from tidelog.protocol.connection import Connection
-from tidelog.protocol.errors import ErrorCode, MalformedRequest
+from tidelog.protocol import apis, wire
+from tidelog.protocol.errors import MalformedRequest
 
 _HEADER = Struct(">hhih")
 _HEADER_SIZE = _HEADER.size
-API_VERSIONS = 18
-# Told to clients only while somebody wants their metrics: librdkafka says a line about it at every start.
-TELEMETRY_APIS = (71, 72)
-# What the controller decides: topics, elections, settings, moves, credentials, features.
-CONTROLLER_APIS = frozenset((19, 20, 33, 37, 43, 44, 45, 46, 51, 57, 64))
-ALTERATION_APIS = (33, 44)
-_ZERO = timedelta(0)
+_ALTERATIONS = (apis.ALTER_CONFIGS.key, apis.INCREMENTAL_ALTER_CONFIGS.key)
+
+HANDLERS: dict[apis.Api, Handler] = {
+    apis.PRODUCE: handle_produce,
+    apis.FETCH: handle_fetch,
+    apis.LIST_OFFSETS: handle_list_offsets,
+    apis.METADATA: handle_metadata,
+    apis.OFFSET_COMMIT: handle_offset_commit,
+    apis.OFFSET_FETCH: handle_offset_fetch,
+    apis.FIND_COORDINATOR: handle_find_coordinator,
+    apis.JOIN_GROUP: handle_join_group,
+    apis.HEARTBEAT: handle_heartbeat,
+    apis.LEAVE_GROUP: handle_leave_group,
+    apis.SYNC_GROUP: handle_sync_group,
+    apis.DESCRIBE_GROUPS: handle_describe_groups,
+    apis.LIST_GROUPS: handle_list_groups,
+    apis.API_VERSIONS: handle_api_versions,
+    apis.CREATE_TOPICS: handle_create_topics,
+    apis.DELETE_TOPICS: handle_delete_topics,
+    apis.DELETE_RECORDS: handle_delete_records,
+    apis.INIT_PRODUCER_ID: handle_init_producer_id,
+    apis.OFFSET_FOR_LEADER_EPOCH: handle_offset_for_leader_epoch,
+    apis.DESCRIBE_ACLS: handle_describe_acls,
+    apis.CREATE_ACLS: handle_create_acls,
+    apis.DELETE_ACLS: handle_delete_acls,
+    apis.DESCRIBE_CONFIGS: handle_describe_configs,
+    apis.ALTER_CONFIGS: handle_alter_configs,
+    apis.ALTER_REPLICA_LOG_DIRS: handle_alter_replica_log_dirs,
+    apis.DESCRIBE_LOG_DIRS: handle_describe_log_dirs,
+    apis.CREATE_PARTITIONS: handle_create_partitions,
+    apis.DELETE_GROUPS: handle_delete_groups,
+    apis.ELECT_LEADERS: handle_elect_leaders,
+    apis.INCREMENTAL_ALTER_CONFIGS: handle_incremental_alter_configs,
+    apis.ALTER_PARTITION_REASSIGNMENTS: handle_alter_partition_reassignments,
+    apis.LIST_PARTITION_REASSIGNMENTS: handle_list_partition_reassignments,
+    apis.OFFSET_DELETE: handle_offset_delete,
+    apis.DESCRIBE_CLIENT_QUOTAS: handle_describe_client_quotas,
+    apis.ALTER_CLIENT_QUOTAS: handle_alter_client_quotas,
+    apis.DESCRIBE_USER_SCRAM_CREDENTIALS: handle_describe_user_scram_credentials,
+    apis.ALTER_USER_SCRAM_CREDENTIALS: handle_alter_user_scram_credentials,
+    apis.UPDATE_FEATURES: handle_update_features,
+    apis.DESCRIBE_CLUSTER: handle_describe_cluster,
+    apis.DESCRIBE_PRODUCERS: handle_describe_producers,
+    apis.UNREGISTER_BROKER: handle_unregister_broker,
+    apis.CONSUMER_GROUP_HEARTBEAT: handle_consumer_group_heartbeat,
+    apis.CONSUMER_GROUP_DESCRIBE: handle_consumer_group_describe,
+    apis.GET_TELEMETRY_SUBSCRIPTIONS: handle_get_telemetry_subscriptions,
+    apis.PUSH_TELEMETRY: handle_push_telemetry,
+    apis.LIST_CONFIG_RESOURCES: handle_list_config_resources,
+    apis.DESCRIBE_TOPIC_PARTITIONS: handle_describe_topic_partitions,
+}
+# What `dispatch` asks of a row, by key.
+_ROWS = {
+    api.key: (api.oldest_version, api.newest_version, api.flexible_version, api.is_controllers, handler)
+    for api, handler in HANDLERS.items()
+}
 
 
-class Api(NamedTuple):
-    key: int
-    oldest_version: int
-    newest_version: int
-    flexible_version: int  # from here on headers have tagged fields
-    handler: Handler
-    advertised_version: int | None = None  # the oldest one that is advertised, if not the oldest served
-
-
-def handle_api_versions(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: lists this table, and notes what software the client is. *Versions*: 3 adds the client's
-    name and features, 4 the fix of feature ranges."""
-    asked = request.decode()
-    if request.version >= 3:
-        name, software_version = asked.client_software_name, asked.client_software_version
-        if not _is_software_name(name) or not _is_software_name(software_version):
-            return request.respond(error_code=ErrorCode.invalid_request, api_keys=(), throttle_time=_ZERO)
-        request.connection.software = (
-            name[:SOFTWARE_NAME_LENGTH_MAX],
-            software_version[:SOFTWARE_NAME_LENGTH_MAX],
-        )
-    return _api_versions(broker, request, ErrorCode.none)
-
-
-def _is_software_name(text: str) -> bool:
-    """Letters and digits, with dashes and dots among them (KIP-511)."""
-    ends = (text[:1] + text[-1:]).isalnum()
-    return ends and text.isascii() and text.replace("-", "").replace(".", "").isalnum()
-
-
-def _api_versions(broker: Broker, request: Request, error: ErrorCode) -> bytes:
-    rows = tuple(
-        request.make(
-            "ApiVersion",
-            api_key=api.key,
-            min_version=api.oldest_version if api.advertised_version is None else api.advertised_version,
-            max_version=api.newest_version,
-        )
-        for api in (APIS if error is ErrorCode.none else (_BY_KEY[API_VERSIONS],))
-        if api.key not in TELEMETRY_APIS or broker.image.client_metrics
-    )
-    features = features_told(broker, request)
-    return request.respond(error_code=error, api_keys=rows, throttle_time=_ZERO, **features)
-
-
-# Old librdkafka takes a missing Produce 0 for a broker without compression (KAFKA-18659).
-APIS = (
-    Api(0, 3, 13, 9, handle_produce, advertised_version=0),
-    Api(1, 4, 18, 12, handle_fetch),
-    Api(2, 1, 11, 6, handle_list_offsets),
-    Api(3, 0, 13, 9, handle_metadata),
-    Api(8, 2, 10, 8, handle_offset_commit),
-    Api(9, 1, 10, 6, handle_offset_fetch),
-    Api(10, 0, 6, 3, handle_find_coordinator),
-    Api(11, 0, 9, 6, handle_join_group),
-    Api(12, 0, 4, 4, handle_heartbeat),
-    Api(13, 0, 5, 4, handle_leave_group),
-    Api(14, 0, 5, 4, handle_sync_group),
-    Api(15, 0, 6, 5, handle_describe_groups),
-    Api(16, 0, 5, 3, handle_list_groups),
-    Api(18, 0, 4, 3, handle_api_versions),
-    Api(19, 2, 7, 5, handle_create_topics),
-    Api(20, 1, 6, 4, handle_delete_topics),
-    Api(21, 0, 2, 2, handle_delete_records),
-    Api(22, 0, 5, 2, handle_init_producer_id),
-    Api(23, 2, 4, 4, handle_offset_for_leader_epoch),
-    Api(29, 1, 3, 2, handle_describe_acls),
-    Api(30, 1, 3, 2, handle_create_acls),
-    Api(31, 1, 3, 2, handle_delete_acls),
-    Api(32, 1, 4, 4, handle_describe_configs),
-    Api(33, 0, 2, 2, handle_alter_configs),
-    Api(34, 1, 2, 2, handle_alter_replica_log_dirs),
-    Api(35, 1, 5, 2, handle_describe_log_dirs),
-    Api(37, 0, 3, 2, handle_create_partitions),
-    Api(42, 0, 2, 2, handle_delete_groups),
-    Api(43, 0, 2, 2, handle_elect_leaders),
-    Api(44, 0, 1, 1, handle_incremental_alter_configs),
-    Api(45, 0, 1, 0, handle_alter_partition_reassignments),
-    Api(46, 0, 0, 0, handle_list_partition_reassignments),
-    Api(47, 0, 0, 1, handle_offset_delete),
-    Api(48, 0, 1, 1, handle_describe_client_quotas),
-    Api(49, 0, 1, 1, handle_alter_client_quotas),
-    Api(50, 0, 0, 0, handle_describe_user_scram_credentials),
-    Api(51, 0, 0, 0, handle_alter_user_scram_credentials),
-    Api(57, 0, 2, 0, handle_update_features),
-    Api(60, 0, 2, 0, handle_describe_cluster),
-    Api(61, 0, 0, 0, handle_describe_producers),
-    Api(64, 0, 0, 0, handle_unregister_broker),
-    Api(68, 0, 1, 0, handle_consumer_group_heartbeat),
-    Api(69, 0, 1, 0, handle_consumer_group_describe),
-    Api(71, 0, 0, 0, handle_get_telemetry_subscriptions),
-    Api(72, 0, 0, 0, handle_push_telemetry),
-    Api(74, 0, 1, 0, handle_list_config_resources),
-    Api(75, 0, 0, 0, handle_describe_topic_partitions),
-)
-_BY_KEY: dict[int, Api] = {api.key: api for api in APIS}
-
-
-def dispatch(broker: Broker, connection: Connection, frame: memoryview) -> int:
+def dispatch(broker: Broker, client: Client, frame: memoryview) -> int:
     """Serve one frame: the answer goes to the connection, now or when it leaves the waiting room. The API
     key of a request that is done with, or -1."""
-    if connection.repeated is not None:
-        again = connection.repeated.serve(frame)
+    if client.principal is None:  # the gate: before it nothing of a frame is looked at, repeated or not
+        raise MalformedRequest("a request before authentication")
+    repeated = client.repeated
+    if repeated is not None:
+        again = repeated.serve(frame)
         if again is not None:
-            assert isinstance(again, Parked)
-            if not again.is_gone:
-                _park(broker, connection, again)
-            elif again.early is not None:
-                connection.answer(again.early)
-            return -1
-    api_key, version, correlation_id, client_id_size = _read_header(frame)
-    position = _HEADER_SIZE + client_id_size if client_id_size > 0 else _HEADER_SIZE
-    api = _BY_KEY.get(api_key)
-    if api is None:
+            return _deliver(broker, client, again.api_key, again)
+    api_key, version, correlation_id, position = _read_header(frame)
+    row = _ROWS.get(api_key)
+    if row is None:
         raise MalformedRequest(f"API {api_key} is not served")
-    if not api.oldest_version <= version <= api.newest_version:
-        _refuse_version(broker, connection, api, version, correlation_id, frame)
+    oldest_version, newest_version, flexible_version, is_controllers, handler = row
+    if not oldest_version <= version <= newest_version:
+        _refuse_version(broker, client, api_key, version, correlation_id, frame)
         return -1
     broker.served_counts[api_key << API_VERSION_BITS | version] += 1
-    if version >= api.flexible_version:
+    if version >= flexible_version:
         has_tags = position >= len(frame) or frame[position]
         position = wire.skip_tagged_fields(frame, position) if has_tags else position + 1
-    request = Request(connection, api_key, version, correlation_id, frame, position)
-    is_local = not broker.is_sharing or api_key not in CONTROLLER_APIS or broker.control.is_controller
-    result = api.handler(broker, request) if is_local else _forward(broker, api, request)
-    if isinstance(result, Parked):
-        if not result.is_gone:
-            result.api_key = api_key
-            _park(broker, connection, result)
-            return -1
-        result = result.early
-    if result is not None:
-        connection.answer(result)
-    return api_key
-
-
-def _park(broker: Broker, connection: Connection, parked: Parked) -> None:
-    parked.parked_ms = broker.uptime_ms
-    if not broker.waiting.park(parked, connection):
-        parked.is_gone = True  # the store may yet answer what its handler has asked for
-        raise MalformedRequest("too many requests wait for an answer")
-
-
-def _forward(broker: Broker, api: Api, request: Request) -> Result:
-    """Have the controller answer. If that cannot be asked, the request is answered here: what it wants to
-    change cannot be changed then, and clients are told to try again."""
-    if api.key in ALTERATION_APIS and is_of_loggers(request):
-        return api.handler(broker, request)
-    frame = memoryview(bytearray(request.data))
-    kept = Request(
-        request.connection, api.key, request.version, request.correlation_id, frame, request.position
-    )
-
-    timeout = getattr(kept.decode(), "timeout", None)
-    wait_ms = None if timeout is None else deadline_of(broker, timeout) - broker.uptime_ms
-    return broker.forwarding.forward(
-        frame, request.correlation_id, lambda: api.handler(broker, kept), wait_ms
-    )
+    request = Request(client, api_key, version, correlation_id, frame, position)
+    if is_controllers and _is_forwarded(broker, request):
+        return _deliver(broker, client, api_key, _forward(broker, request, handler))
+    return _deliver(broker, client, api_key, handler(broker, request))
 
 
 def _read_header(frame: memoryview) -> tuple[int, int, int, int]:
+    """API key, version, correlation id, and where the client id ends."""
     if len(frame) < _HEADER_SIZE:
         raise MalformedRequest("a request shorter than its header")
-    header: tuple[int, int, int, int] = _HEADER.unpack_from(frame)
-    if header[3] > len(frame) - _HEADER_SIZE:
+    api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
+    position = _HEADER_SIZE + client_id_size if client_id_size > 0 else _HEADER_SIZE
+    if position > len(frame):
         raise MalformedRequest("a client id longer than the request")
-    return header
+    return api_key, version, correlation_id, position
+
+
+def _deliver(broker: Broker, client: Client, api_key: int, result: Result) -> int:
+    """Send the answer in its turn, or park the request; what `dispatch` returns."""
+    if isinstance(result, Parked):
+        if not result.is_gone:
+            result.api_key = api_key
+            result.parked_ms = broker.clock.uptime_ms
+            if not broker.waiting.park(result, client.connection):
+                result.is_gone = True  # the store may yet answer what its handler has asked for
+                raise MalformedRequest("too many pending requests")
+            return -1
+        result = result.early
+    if result is not None:
+        client.connection.answer(result)
+    return api_key
 
 
 def _refuse_version(
-    broker: Broker, connection: Connection, api: Api, version: int, correlation_id: int, frame: memoryview
+    broker: Broker, client: Client, api_key: int, version: int, correlation_id: int, frame: memoryview
 ) -> None:
-    if api.key != API_VERSIONS:
+    if api_key != apis.API_VERSIONS.key:
+        oldest_version, newest_version, *_ = _ROWS[api_key]
         raise MalformedRequest(
-            f"version {version} of API {api.key}; {api.oldest_version} to {api.newest_version} are served"
+            f"version {version} of API {api_key}; {oldest_version} to {newest_version} are served"
         )
-    request = Request(connection, API_VERSIONS, 0, correlation_id, frame, len(frame))
-    connection.answer(_api_versions(broker, request, ErrorCode.unsupported_version))
+    request = Request(client, api_key, 0, correlation_id, frame, len(frame))
+    client.connection.answer(refuse_api_versions(broker, request))
+
+
+def _is_forwarded(broker: Broker, request: Request) -> bool:
+    """Whether another broker is to answer what is the controller's."""
+    if not broker.is_sharing or broker.control.is_controller:
+        return False
+    return request.api_key not in _ALTERATIONS or not is_of_loggers(request)
+
+
+def _forward(broker: Broker, request: Request, handler: Handler) -> Result:
+    """Have the controller answer. If that cannot be asked, the request is answered here: what it wants to
+    change cannot be changed then, and clients are told to try again."""
+    frame = memoryview(bytearray(request.data))
+    kept = Request(
+        request.client, request.api_key, request.version, request.correlation_id, frame, request.position
+    )
+    timeout = getattr(kept.decode(), "timeout", None)
+    wait_ms = None if timeout is None else deadline_of(broker, timeout) - broker.clock.uptime_ms
+    return broker.forwarding.forward(frame, request.correlation_id, lambda: handler(broker, kept), wait_ms)

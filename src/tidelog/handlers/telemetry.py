@@ -30,10 +30,9 @@ def handle_get_telemetry_subscriptions(broker: Broker, request: Request) -> Resu
     asked = request.decode()
     telemetry = _up_to_date(broker)
     instance_id = to_bytes(asked.client_instance_id) or telemetry.new_instance_id()
-    wanted = telemetry.get(instance_id, _client(request), request.connection, broker.uptime_ms)
+    wanted = telemetry.get(instance_id, _selectors(request), request.client, broker.clock.uptime_ms)
     if wanted is None:
         return request.respond(
-            throttle_time=_ZERO,
             error_code=ErrorCode.throttling_quota_exceeded,
             client_instance_id=None,
             subscription_id=0,
@@ -44,7 +43,6 @@ def handle_get_telemetry_subscriptions(broker: Broker, request: Request) -> Resu
             requested_metrics=(),
         )
     return request.respond(
-        throttle_time=_ZERO,
         error_code=ErrorCode.none,
         client_instance_id=to_uuid(instance_id),
         subscription_id=wanted.subscription_id,
@@ -63,16 +61,16 @@ def handle_push_telemetry(broker: Broker, request: Request) -> Result:
     asked = request.decode()
     instance_id = to_bytes(asked.client_instance_id)
     if instance_id is None or instance_id == _RESERVED_ID:
-        return request.respond(throttle_time=_ZERO, error_code=ErrorCode.invalid_request)
+        return request.respond(error_code=ErrorCode.invalid_request)
     error = _up_to_date(broker).push(
         instance_id,
-        _client(request),
-        request.connection,
-        broker.uptime_ms,
+        _selectors(request),
+        request.client,
+        broker.clock.uptime_ms,
         Push(asked.subscription_id, asked.terminating, asked.compression_type, asked.metrics),
         broker.settings.number("telemetry.max.bytes"),
     )
-    return request.respond(throttle_time=_ZERO, error_code=error)
+    return request.respond(error_code=error)
 
 
 def _up_to_date(broker: Broker) -> Telemetry:
@@ -80,16 +78,15 @@ def _up_to_date(broker: Broker) -> Telemetry:
     return broker.telemetry
 
 
-def _client(request: Request) -> dict[str, str]:
+def _selectors(request: Request) -> dict[str, str]:
     """Who is speaking, by the names that selectors have for it."""
-    name, version = request.connection.software
-    address, port = request.connection.peer
-    client = {
+    client, (name, version) = request.client, request.client.software
+    selectors = {
         "client_software_name": name,
         "client_software_version": version,
-        "client_source_address": address,
-        "client_source_port": str(port),
+        "client_source_address": client.address,
+        "client_source_port": str(client.port),
     }
     if request.client_id is not None:
-        client["client_id"] = request.client_id
-    return client
+        selectors["client_id"] = request.client_id
+    return selectors

@@ -7,30 +7,33 @@ hears that it is gone.
 from __future__ import annotations
 
 from collections import Counter
-from datetime import timedelta
 from typing import Any, NamedTuple
 
 from tidelog.base.config import Source, check_topic_settings
-from tidelog.base.limits import PARTITIONS_CREATED_MAX, PARTITIONS_SHARED_MAX
+from tidelog.base.limits import MESSAGE_LENGTH_MAX, PARTITIONS_CREATED_MAX, PARTITIONS_SHARED_MAX
 from tidelog.base.resource_rows import TOPIC_FALLBACKS
 from tidelog.base.setting import InvalidSetting
 from tidelog.broker.broker import Broker
-from tidelog.cluster.image import TopicFacts
+from tidelog.broker.store_change import Settled, StoreChange
+from tidelog.broker.store_desk import OnOutcome
+from tidelog.cluster.facts import TopicFacts
 from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import NOWHERE, Done, Outcome, Refused
+from tidelog.handlers.configs_resources import Entry, topic_entries
 from tidelog.handlers.gathering import deadline_of
-from tidelog.handlers.growth import TOO_MANY, TOO_MANY_AT_ONCE
 from tidelog.handlers.names import is_internal, name_problem
-from tidelog.handlers.request import Outstanding, Request, Result
-from tidelog.handlers.resources import Entry, Problem, topic_entries
+from tidelog.handlers.partitions import TOO_MANY, TOO_MANY_AT_ONCE
+from tidelog.handlers.request import Request, Result
+from tidelog.handlers.store_changes import LATE, change_store, problem_of
 from tidelog.handlers.uuids import to_bytes, to_uuid
-from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.errors import ErrorCode, Problem
 from tidelog.protocol.messages import encode_array, encode_frame, encode_part
+from tidelog.protocol.wire import INT32
 
-_ZERO = timedelta(0)
-_NOT_THROTTLED = bytes(4)
 CONFIGS_VERSION = 5  # from here on answers tell the settings of what was made, and are flexible
-_MESSAGE_LENGTH_MAX = 1_000  # messages quote what the client sent, and that may be 32 KB long
+
+
+_LATE: bytes | Problem = LATE
 
 
 class Plan(NamedTuple):
@@ -45,8 +48,9 @@ def handle_create_topics(broker: Broker, request: Request) -> Result:
     """
     asked = request.decode()
     counts = Counter(topic.name for topic in asked.topics)
-    results = CreationResults(broker, request)
-    plans: dict[str, Plan] = {}
+    encoder = CreationEncoder(broker, request)
+    creations: list[_Creation] = []
+    known: dict[str, bytes] = {}  # results by name, of topics that the store is not asked for
     partitions_left = PARTITIONS_CREATED_MAX
     for topic in asked.topics:
         plan = (
@@ -58,52 +62,48 @@ def handle_create_topics(broker: Broker, request: Request) -> Result:
             partitions_left -= len(plan.assignment)
             plan = plan if partitions_left >= 0 else TOO_MANY
         if isinstance(plan, Problem):
-            results.refuse(topic.name, plan)
+            known[topic.name] = encoder.refused(topic.name, plan)
         elif asked.validate_only:
-            results.create(topic.name, plan, broker.entropy(16))
+            known[topic.name] = encoder.created(topic.name, plan, broker.kernel.entropy(16))
         else:
-            plans[topic.name] = plan
-    return _carry_out_creation(broker, results, plans, asked.timeout)
+            creations.append(_Creation(broker, topic.name, plan, encoder))
+
+    def answer(rows: list[bytes | Problem]) -> bytes:
+        decided = (
+            encoder.refused(creation.name, row) if isinstance(row, Problem) else row
+            for creation, row in zip(creations, rows, strict=True)
+        )
+        return encoder.answer([*known.values(), *decided])
+
+    return change_store(broker, deadline_of(broker, asked.timeout), creations, _LATE, answer)
 
 
-def _carry_out_creation(
-    broker: Broker, results: CreationResults, plans: dict[str, Plan], timeout: timedelta
-) -> Result:
-    def answer() -> bytes:
-        late = Problem(ErrorCode.request_timed_out, "The store has not answered in time.")
-        for name in plans:
-            if name not in results:
-                results.refuse(name, late)
-        return results.answer()
+class _Creation(StoreChange[Plan, bytes | Problem]):
+    """Its result is encoded as it becomes known, not all of them at the end."""
 
-    if not plans:
-        return answer()
-    parked = Outstanding(deadline_of(broker, timeout), answer)
+    attempts_max = 1  # what the store refuses is the topic's name, which somebody has
 
-    def on_outcome(name: str, outcome: Outcome) -> None:
+    def __init__(self, broker: Broker, name: str, plan: Plan, encoder: CreationEncoder) -> None:
+        self._broker = broker
+        self.name = name
+        self._plan = plan
+        self._encoder = encoder
+
+    def decide(self) -> Plan:
+        """It was decided with the other topics, which share a bound."""
+        return self._plan
+
+    def write(self, plan: Plan, on_outcome: OnOutcome) -> None:
+        self._broker.topics.create(self.name, plan.config, plan.assignment, on_outcome)
+
+    def row_of(self, plan: Plan, outcome: Outcome) -> bytes | Problem:
         if isinstance(outcome, Done):
-            topic_id = broker.image.topics[name].topic_id
-            results.create(name, plans[name], topic_id)
-        else:
-            results.refuse(name, _store_problem(outcome, name))
-        if all(planned in results for planned in plans):
-            broker.waiting.finish(parked, answer())
-
-    for name, plan in plans.items():
-
-        def then(outcome: Outcome, name: str = name) -> None:
-            on_outcome(name, outcome)
-
-        broker.create_topic(name, plan.config, plan.assignment, then)
-    return parked
-
-
-def _store_problem(outcome: Outcome, name: str) -> Problem:
-    if isinstance(outcome, Refused) and outcome.place == NOWHERE:
-        return Problem(ErrorCode.policy_violation, outcome.reason)
-    if isinstance(outcome, Refused):
-        return Problem(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
-    return Problem(ErrorCode.request_timed_out, f"The store's answer was lost: {outcome}")
+            return self._encoder.created(self.name, plan, self._broker.image.topics[self.name].topic_id)
+        if not isinstance(outcome, Refused):
+            return problem_of(outcome)
+        if outcome.place == NOWHERE:
+            return Problem(ErrorCode.policy_violation, outcome.reason)
+        return Problem(ErrorCode.topic_already_exists, f"Topic '{self.name}' already exists.")
 
 
 def _plan(broker: Broker, topic: Any, version: int) -> Plan | Problem:
@@ -172,34 +172,30 @@ def _assigned(broker: Broker, topic: Any) -> list[list[int]] | Problem:
     return [by_index[index] for index in range(len(by_index))]
 
 
-class CreationResults:
-    """What became of each topic, encoded as it becomes known. Most topics have the same settings, and those
+class CreationEncoder:
+    """What became of each topic, as clients get it. Most topics have the same settings, and those
     are most of the answer: they are encoded once for all that have them."""
 
     def __init__(self, broker: Broker, request: Request) -> None:
         self._broker = broker
         self._request = request
         self._is_flexible = request.version >= CONFIGS_VERSION
-        self._encoded: dict[str, bytes] = {}
         self._configs: dict[tuple[tuple[str, str], ...], bytes] = {}
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._encoded
-
-    def refuse(self, name: str, problem: Problem) -> None:
+    def refused(self, name: str, problem: Problem) -> bytes:
         refused = self._request.make(
             "CreatableTopicResult",
             name=name,
             topic_id=None,
             error_code=problem.error,
-            error_message=problem.message[:_MESSAGE_LENGTH_MAX],
+            error_message=problem.message[:MESSAGE_LENGTH_MAX],
             num_partitions=-1,
             replication_factor=-1,
             configs=(),
         )
-        self._encoded[name] = encode_part(refused)
+        return encode_part(refused)
 
-    def create(self, name: str, plan: Plan, topic_id: bytes) -> None:
+    def created(self, name: str, plan: Plan, topic_id: bytes) -> bytes:
         created = self._request.make(
             "CreatableTopicResult",
             name=name,
@@ -213,7 +209,7 @@ class CreationResults:
         encoded = encode_part(created)
         if self._is_flexible:  # the settings are the last field; they were written empty
             encoded = encoded[:-2] + self._configs_of(plan) + encoded[-1:]
-        self._encoded[name] = encoded
+        return encoded
 
     def _configs_of(self, plan: Plan) -> bytes:
         key = tuple(sorted(plan.config.items()))
@@ -222,10 +218,11 @@ class CreationResults:
             self._configs[key] = encode_array(parts, is_flexible=True)
         return self._configs[key]
 
-    def answer(self) -> bytes:
-        topics = encode_array(list(self._encoded.values()), self._is_flexible)
+    def answer(self, results: list[bytes]) -> bytes:
+        topics = encode_array(results, self._is_flexible)
         tags = b"\x00" if self._is_flexible else b""
-        return encode_frame(self._request.correlation_id, self._is_flexible, _NOT_THROTTLED, topics, tags)
+        throttle_time = INT32.pack(self._request.client.throttle_time_ms)
+        return encode_frame(self._request.correlation_id, self._is_flexible, throttle_time, topics, tags)
 
 
 def _configs(broker: Broker, request: Request, plan: Plan) -> tuple[Any, ...]:
@@ -252,6 +249,7 @@ def _source(broker: Broker, entry: Entry) -> Source:
 
 
 _TWICE = Problem(ErrorCode.invalid_request, "Duplicate topic.")
+_DELETED_MEANWHILE = Problem(ErrorCode.unknown_topic_or_partition, "The topic was deleted meanwhile.")
 _BOTH_WAYS = Problem(ErrorCode.invalid_request, "The topic is given by its name and by its id.")
 
 
@@ -281,7 +279,16 @@ def handle_delete_topics(broker: Broker, request: Request) -> Result:
                 results.append(_deleted(request, name, topic.topic_id, _BOTH_WAYS))
         elif topic is not None:
             doomed[topic.topic_id] = topic
-    return _carry_out_deletion(broker, request, results, doomed, asked.timeout)
+    deletions = [_Deletion(broker, topic_id) for topic_id in doomed]
+
+    def answer(problems: list[Problem]) -> bytes:
+        rows = [
+            _deleted(request, topic.name, topic.topic_id, problem)
+            for topic, problem in zip(doomed.values(), problems, strict=True)
+        ]
+        return request.respond(responses=(*results, *rows))
+
+    return change_store(broker, deadline_of(broker, asked.timeout), deletions, LATE, answer)
 
 
 def _find_topic(broker: Broker, name: str | None, topic_id: bytes | None) -> TopicFacts | None:
@@ -307,47 +314,31 @@ def _deletion_problem(broker: Broker, topic: TopicFacts | None, topic_id: bytes 
     return None
 
 
-def _carry_out_deletion(
-    broker: Broker, request: Request, results: list[Any], doomed: dict[bytes, TopicFacts], timeout: timedelta
-) -> Result:
-    def answer() -> bytes:
-        late = Problem(ErrorCode.request_timed_out, "The store has not answered in time.")
-        undecided = [_deleted(request, topic.name, topic.topic_id, late) for topic in doomed.values()]
-        return request.respond(throttle_time=_ZERO, responses=(*results, *undecided))
+class _Deletion(StoreChange[TopicFacts, Problem]):
+    """Decided again if the topic has grown meanwhile."""
 
-    if not doomed:
-        return answer()
-    parked = Outstanding(deadline_of(broker, timeout), answer)
+    def __init__(self, broker: Broker, topic_id: bytes) -> None:
+        self._broker = broker
+        self._topic_id = topic_id
 
-    def on_outcome(topic: TopicFacts, outcome: Outcome) -> None:
-        problem = None if isinstance(outcome, Done) else _deletion_outcome(outcome)
-        results.append(_deleted(request, topic.name, topic.topic_id, problem))
-        doomed.pop(topic.topic_id)
-        if not doomed:
-            broker.waiting.finish(parked, answer())
+    def decide(self) -> TopicFacts | Settled[Problem]:
+        topic = self._broker.image.topics_by_id.get(self._topic_id)
+        return topic if topic is not None else Settled(_DELETED_MEANWHILE)
 
-    for topic in list(doomed.values()):
+    def write(self, topic: TopicFacts, on_outcome: OnOutcome) -> None:
+        self._broker.topics.delete(topic, on_outcome)
 
-        def then(outcome: Outcome, topic: TopicFacts = topic) -> None:
-            on_outcome(topic, outcome)
-
-        broker.delete_topic(topic, then)
-    return parked
+    def row_of(self, topic: TopicFacts, outcome: Outcome) -> Problem:
+        if isinstance(outcome, Refused) and outcome.place == NOWHERE:
+            return Problem(ErrorCode.policy_violation, outcome.reason)
+        return problem_of(outcome)
 
 
-def _deletion_outcome(outcome: Outcome) -> Problem:
-    if isinstance(outcome, Refused) and outcome.place == NOWHERE:
-        return Problem(ErrorCode.policy_violation, outcome.reason)
-    if isinstance(outcome, Refused):
-        return Problem(ErrorCode.unknown_topic_or_partition, "The topic was deleted meanwhile.")
-    return Problem(ErrorCode.request_timed_out, f"The store's answer was lost: {outcome}")
-
-
-def _deleted(request: Request, name: str | None, topic_id: bytes | None, problem: Problem | None) -> Any:
+def _deleted(request: Request, name: str | None, topic_id: bytes | None, problem: Problem) -> Any:
     return request.make(
         "DeletableTopicResult",
         name=name,
         topic_id=to_uuid(topic_id),
-        error_code=problem.error if problem else ErrorCode.none,
-        error_message=problem.message if problem else None,
+        error_code=problem.error,
+        error_message=problem.message or None,
     )

@@ -77,9 +77,9 @@ def admit(view: memoryview, start: int, end: int, settings: TopicSettings, now_m
 def _refuse_shape(header: BatchHeader, size: int) -> None:
     """Bytes that no batch could begin with are corrupt; what could be one is not what was asked for."""
     if header.length < LENGTH_LEGACY_MIN:
-        raise RefusedBatch(_CORRUPT, f"a batch of {header.length + LENGTH_OVERHEAD} bytes cannot be")
+        raise RefusedBatch(_CORRUPT, f"batch length {header.length} is out of range")
     if not 0 <= header.magic <= 2:
-        raise RefusedBatch(_CORRUPT, f"magic {header.magic} is not known")
+        raise RefusedBatch(_CORRUPT, f"magic {header.magic} is unknown")
     left = size - header.length - LENGTH_OVERHEAD
     if left < 0:
         raise RefusedBatch(_INVALID, f"the batch says it has {size - left} bytes, not {size}")
@@ -94,20 +94,20 @@ def _check_header(header: BatchHeader) -> None:
     count = header.record_count
     attributes = header.attributes
     if header.base_offset != 0:
-        raise RefusedBatch(_INVALID, f"a producer's base offset is 0, not {header.base_offset}")
+        raise RefusedBatch(_INVALID, f"the base offset must be 0, not {header.base_offset}")
     if count <= 0 or header.last_offset_delta != count - 1:
         raise RefusedBatch(
-            _INVALID, f"{count} records do not go with a last offset delta of {header.last_offset_delta}"
+            _INVALID, f"{count} records do not match a last offset delta of {header.last_offset_delta}"
         )
     if not attributes & CODEC_MASK and count * RECORD_SIZE_MIN > header.size - BATCH_HEADER_SIZE:
         raise RefusedBatch(_INVALID, f"{count} records do not fit in {header.size} bytes")
     if attributes & APPEND_TIME_BIT:
-        reason = "LogAppendTime is the broker's to set"
+        reason = "timestamp type LogAppendTime is set by the broker alone"
         raise RefusedRecords(ErrorCode.invalid_timestamp, reason, range(count))
     if attributes & CONTROL_BIT:
         raise RefusedBatch(_INVALID, "clients may not write control records")
     if attributes & (~KNOWN_ATTRIBUTES | DELETE_HORIZON_BIT) or attributes & CODEC_MASK > ZSTD:
-        raise RefusedBatch(_INVALID, f"attributes {attributes:#06x} are not a client's to set")
+        raise RefusedBatch(_INVALID, f"attributes {attributes:#06x} are reserved for the broker")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
         raise RefusedBatch(
             _INVALID, f"producer {header.producer_id} sent no epoch or no sequence with its batch"
@@ -132,14 +132,14 @@ def _refuse_times(batch: memoryview, settings: TopicSettings, now_ms: int) -> No
 def _check_keys(batch: memoryview) -> None:
     without = [place for place, record in enumerate(_read(batch)) if record.key is None]
     if without:
-        raise RefusedRecords(_INVALID, "a compacted topic takes no record without a key", without)
+        raise RefusedRecords(_INVALID, "a compacted topic needs a key in every record", without)
 
 
 def _read(batch: memoryview) -> list[Record]:
     """A kilobyte can unfold to a million records, and each takes its time on the loop."""
     count = read_header(batch, 0).record_count
     if count > RECORDS_READ_MAX:
-        reason = f"a batch of {count} records is more than {RECORDS_READ_MAX}, which are looked at here"
+        reason = f"a batch of {count} records exceeds the limit of {RECORDS_READ_MAX} where each is validated"
         raise RefusedBatch(ErrorCode.message_too_large, reason)
     try:
         return read_records(batch)

@@ -6,30 +6,37 @@ is acknowledged, nothing is tried again (L10).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
 
 from tidelog.base.files import Directory
-from tidelog.log.checkpoint import (
+from tidelog.log.checkpoint import read_offsets, write_offsets
+from tidelog.log.format.checkpoint import Offsets
+from tidelog.log.format.metadata import (
+    decode_clean_shutdown,
+    decode_properties,
+    decode_topic_id,
+    encode_clean_shutdown,
+    encode_meta_properties,
+    encode_topic_id,
+)
+from tidelog.log.format.names import (
+    CLEAN_SHUTDOWN,
+    DELETE_MARK,
+    FUTURE_MARK,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
+    META_PROPERTIES,
+    PARTITION_METADATA,
     RECOVERY_POINTS,
-    Offsets,
-    read_offsets,
-    write_offsets,
+    partition_in_name,
 )
 from tidelog.log.manifest import Manifest
-from tidelog.log.trust import Kept, Life, Note, fields_of, judge, read_note
+from tidelog.log.trust import Kept, Life, Note, StorePosition, judge, read_note, read_position
 
-META_PROPERTIES = "meta.properties"
-CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RUNNING = ".tidelog-running"
-PARTITION_METADATA = "partition.metadata"
-DELETE_SUFFIX = "-delete"
-FUTURE_SUFFIX = "-future"
-STRAY_SUFFIX = "-stray"
-FOLDER_NAME_LENGTH_MAX = 255
+NEXT_RUNNING = ".tidelog-running.next"  # before it takes the place of the other
+STORE_POSITION = ".tidelog-store"
 
 
 class ForeignDirectory(Exception):
@@ -50,6 +57,9 @@ class LogDirectory:
         self.recovery_points: Offsets = {}
         self.start_offsets: Offsets = {}
         self.high_watermarks: Offsets = {}
+        self.noted_epoch = -1  # of the broker, by the note
+        self.store_position = StorePosition()  # the last one seen, as the disk has it
+        self.is_ahead = False  # of the store, which was restored from a backup: nothing may be removed
         self.manifest = Manifest(directory)
         self.partition_count = 0
 
@@ -60,6 +70,11 @@ class LogDirectory:
             with suppress(OSError):
                 self.directory.remove(RUNNING)
 
+    def forget_note(self) -> None:
+        """Make durable that the note is gone, off the loop: the disk may take seconds, or refuse."""
+        self.directory.remove(RUNNING)
+        self.directory.sync()
+
     @property
     def offsets(self) -> tuple[Offsets, Offsets, Offsets]:
         """What the checkpoints had when the directory was opened, of logs that are not open yet."""
@@ -67,15 +82,28 @@ class LogDirectory:
 
     def peek(self, boot_id: str, life: Life) -> None:
         """Find out how the last life ended here. An empty directory is whole: nothing was in it."""
-        is_new = not self.directory.exists(META_PROPERTIES)
+        meta = self.directory.read_whole(META_PROPERTIES)
+        is_new = meta is None and not any(partition_in_name(name) for name in self.directory.names())
         content = self.directory.read_whole(CLEAN_SHUTDOWN)
-        self.was_clean = is_new or content is not None
+        # The mark of an earlier stop may be back after a power cut: its removal is not synced.
+        is_last = content is not None and (
+            life.registered < 0 or decode_clean_shutdown(content) >= life.registered
+        )
+        self.was_clean = is_new or is_last
         note = read_note(self.directory.read_whole(RUNNING))
+        self.noted_epoch = note.broker_epoch if note is not None else -1
+        self.store_position = read_position(self.directory.read_whole(STORE_POSITION))
         was_rebooted = boot_id != "" and note is not None and note.boot not in ("", boot_id)
         self.is_cached = not self.was_clean and not was_rebooted
         if is_new:
             return
-        self.kept = judge(life, _epoch_of(content), note, boot_id, self.directory.mount())
+        if meta is None:  # removed by hand: nobody knows which directory it was
+            self.kept = Kept.LOST if life.notes else Kept.UNFLUSHED
+            return
+        directory_id = decode_properties(meta).get("directory.id", "")
+        self.kept = judge(
+            life, directory_id, decode_clean_shutdown(content), note, boot_id, self.directory.mount()
+        )
         if note is not None and note.broker_epoch >= life.registered:
             self.failed_before = note.failed
 
@@ -87,28 +115,40 @@ class LogDirectory:
         self.high_watermarks = read_offsets(self.directory, HIGH_WATERMARKS)
         self.manifest.load()
         for name in self.directory.names():
-            if name.endswith((DELETE_SUFFIX, FUTURE_SUFFIX)):
+            if name.endswith((DELETE_MARK, FUTURE_MARK)):
                 self.directory.remove(name)
 
     def write_note(self, boot_id: str, broker_epoch: int, failed: Sequence[str]) -> None:
         """Say who uses the directory, and what it may have lost before; the last clean stop is history."""
-        note = Note(boot_id, self.directory.mount(), broker_epoch, self.kept, tuple(failed))
-        self.directory.replace_whole(RUNNING, note.encode())
+        self.directory.replace_whole(RUNNING, self._note(boot_id, broker_epoch, failed))
+        self.noted_epoch = broker_epoch
         self.directory.remove(CLEAN_SHUTDOWN)
+
+    def _note(self, boot_id: str, broker_epoch: int, failed: Sequence[str]) -> bytes:
+        return Note(boot_id, self.directory.mount(), broker_epoch, self.kept, tuple(failed)).encode()
+
+    def write_next_note(self, boot_id: str, broker_epoch: int, failed: Sequence[str]) -> None:
+        """On a thread: the note in use is the loop's, which removes it if the disk fails meanwhile."""
+        self.directory.replace_whole(NEXT_RUNNING, self._note(boot_id, broker_epoch, failed))
+
+    def use_next_note(self, broker_epoch: int) -> None:
+        """Durable when the directory is synced."""
+        self.directory.rename(NEXT_RUNNING, RUNNING)
+        self.noted_epoch = broker_epoch
+
+    def epoch_to_vouch(self, epoch: int) -> int:
+        """The epoch that the next start must find in the note, if the broker registers under `epoch`. A full
+        directory keeps its older note; the note of a failed one, or of an older copy, must not do."""
+        return epoch if self.is_lost or self.kept is Kept.LOST else self.noted_epoch
 
     def _check_owner(self, cluster_id: str, node_id: int, directory_id: str) -> None:
         content = self.directory.read_whole(META_PROPERTIES)
         if content is None:
-            lines = [
-                "version=1",
-                f"cluster.id={cluster_id}",
-                f"node.id={node_id}",
-                f"directory.id={directory_id}",
-            ]
-            self.directory.replace_whole(META_PROPERTIES, "\n".join([*lines, ""]).encode())
+            content = encode_meta_properties(cluster_id, node_id, directory_id)
+            self.directory.replace_whole(META_PROPERTIES, content)
             self.directory_id = directory_id
             return
-        found = parse_properties(content.decode(errors="replace"))
+        found = decode_properties(content)
         self.directory_id = found.get("directory.id", "")
         version = found.get("version", "0")
         if version not in ("0", "1"):
@@ -127,6 +167,12 @@ class LogDirectory:
                 f"start it with node.id={owner} or another log.dirs"
             )
 
+    def write_store_position(self, position: StorePosition) -> None:
+        """The next start compares it with the store's."""
+        if position > self.store_position:
+            self.directory.replace_whole(STORE_POSITION, position.encode())
+            self.store_position = position
+
     def write_checkpoints(self, recovery_points: Offsets, high_watermarks: Offsets, starts: Offsets) -> None:
         write_offsets(self.directory, RECOVERY_POINTS, recovery_points)
         write_offsets(self.directory, HIGH_WATERMARKS, high_watermarks)
@@ -134,56 +180,14 @@ class LogDirectory:
 
     def mark_clean(self, broker_epoch: int) -> None:
         """The last act of a clean stop."""
-        content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-        self.directory.replace_whole(CLEAN_SHUTDOWN, content.encode())
-
-
-def _epoch_of(clean: bytes | None) -> int:
-    found = fields_of(clean).get("brokerEpoch")
-    return found if isinstance(found, int) else -1
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """`key=value` lines; `#` begins a comment."""
-    found = {}
-    for line in text.splitlines():
-        key, separator, value = line.strip().partition("=")
-        if separator and not key.startswith("#"):
-            found[key.strip()] = value.strip()
-    return found
-
-
-def folder_name(topic: str, index: int) -> str:
-    return f"{topic}-{index}"
-
-
-def deleted_folder_name(topic: str, index: int, unique: bytes) -> str:
-    """The name a deleted partition's folder gets before it is removed in the background."""
-    return _marked_folder_name(topic, index, unique, DELETE_SUFFIX)
-
-
-def future_folder_name(topic: str, index: int, unique: bytes) -> str:
-    """The name of a folder that a partition is being copied to."""
-    return _marked_folder_name(topic, index, unique, FUTURE_SUFFIX)
-
-
-def stray_folder_name(topic: str, index: int, unique: bytes) -> str:
-    """The name of a folder that belongs to no topic, and that nobody removes."""
-    return _marked_folder_name(topic, index, unique, STRAY_SUFFIX)
-
-
-def _marked_folder_name(topic: str, index: int, unique: bytes, mark: str) -> str:
-    suffix = f"-{index}.{unique.hex()}{mark}"
-    return topic[: FOLDER_NAME_LENGTH_MAX - len(suffix)] + suffix
+        self.directory.replace_whole(CLEAN_SHUTDOWN, encode_clean_shutdown(broker_epoch))
 
 
 def read_topic_id(folder: Directory) -> str | None:
     """The topic id in a partition's folder; None if there is none that can be read."""
-    lines = (folder.read_whole(PARTITION_METADATA) or b"").decode(errors="replace").split()
-    is_whole = lines[:3] == ["version:", "0", "topic_id:"] and len(lines) == 4 and len(lines[3]) == 22
-    return lines[3] if is_whole else None
+    return decode_topic_id(folder.read_whole(PARTITION_METADATA))
 
 
 def write_topic_id(folder: Directory, topic_id: str) -> None:
-    """Not fsynced here: the log's first flush does that. Torn by a crash, it is written anew."""
-    folder.replace_whole(PARTITION_METADATA, f"version: 0\ntopic_id: {topic_id}".encode(), durable=False)
+    """Not fsynced here: the log's first flush does that. Torn by a crash, it is written again."""
+    folder.replace_whole(PARTITION_METADATA, encode_topic_id(topic_id), durable=False)

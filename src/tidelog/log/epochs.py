@@ -9,7 +9,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from tidelog.base.files import Directory
-from tidelog.log.checkpoint import LEADER_EPOCHS, read_rows, write_rows
+from tidelog.log.format.checkpoint import decode_epochs, encode_epochs
+from tidelog.log.format.names import LEADER_EPOCHS
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -27,17 +28,13 @@ class LeaderEpochs:
 
     def load(self) -> bool:
         """Take what the file holds; False if there is none, or none that can be read."""
-        rows = read_rows(self._directory, LEADER_EPOCHS, width=2)
-        for row in rows or []:
-            try:
-                epoch, start_offset = int(row[0]), int(row[1])
-            except ValueError:
-                break
-            if self._epochs and (epoch <= self._epochs[-1] or start_offset < self._start_offsets[-1]):
-                break
+        found = decode_epochs(self._directory.read_whole(LEADER_EPOCHS))
+        if found is None:
+            return False
+        for epoch, start_offset in found.entries:
             self._epochs.append(epoch)
             self._start_offsets.append(start_offset)
-        return rows is not None
+        return True
 
     @property
     def latest(self) -> int:
@@ -68,8 +65,7 @@ class LeaderEpochs:
 
     def write(self, durable: bool = False) -> None:
         """Not fsynced here: the next flush does that, before the recovery point moves past the change."""
-        rows = [f"{epoch} {offset}" for epoch, offset in zip(self._epochs, self._start_offsets, strict=True)]
-        write_rows(self._directory, LEADER_EPOCHS, rows, durable)
+        self._directory.replace_whole(LEADER_EPOCHS, encode_epochs(self.entries()), durable)
         self.is_unsynced = not durable
         self.is_unwritten = False
 

@@ -1,4 +1,5 @@
-"""The sparse indexes of a segment: offset to position, and timestamp to offset, in Kafka's formats.
+"""The sparse indexes of a segment: offset to position, and timestamp to offset, as
+`format.index` has their entries.
 
 Entries are kept in memory until there are some hundred of them, then written in one call; a crash may
 lose them and recovery rebuilds them from the log. Look-ups are a binary search over the file and what
@@ -16,6 +17,7 @@ from struct import Struct
 
 from tidelog.base.files import Buffer, Directory, File
 from tidelog.base.limits import INDEX_TAIL_ENTRIES_MAX
+from tidelog.log.format.index import OFFSET_ENTRY, TIME_ENTRY
 from tidelog.protocol.batch import NO_TIMESTAMP
 
 _BLOCK_ENTRIES = INDEX_TAIL_ENTRIES_MAX
@@ -158,7 +160,7 @@ class SparseIndex:
 class OffsetIndex(SparseIndex):
     """Last offset of a batch, relative to the segment's base, to the batch's position."""
 
-    entry = Struct(">ii")
+    entry = OFFSET_ENTRY
 
     def is_sane(self, segment_size: int, interval: int) -> bool:
         """Whether it can be believed without reading the log: the first batch never has an entry."""
@@ -179,7 +181,7 @@ class OffsetIndex(SparseIndex):
 class TimeIndex(SparseIndex):
     """The largest timestamp so far to the relative offset it was seen at."""
 
-    entry = Struct(">qi")
+    entry = TIME_ENTRY
 
     def is_sane(self, segment_size: int, first_timestamp: Callable[[], int | None]) -> bool:
         """Whether a sealed segment's can be believed: sealing wrote the segment's largest timestamp. Where

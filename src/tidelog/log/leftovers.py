@@ -16,41 +16,28 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from tidelog.base.files import Directory
-from tidelog.log.scan import walk_headers
-from tidelog.log.segment import (
+from tidelog.log.format.names import (
+    CLEANED_SUFFIX,
     DELETED_SUFFIX,
-    INDEX_SUFFIX,
+    INDEX_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
+    SWAP_SUFFIX,
+    TMP_SUFFIX,
     file_name,
+    offset_in_name,
 )
+from tidelog.log.scan import walk_headers
 
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
-TMP_SUFFIX = ".tmp"
-_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
-
-
-def offset_in_name(name: str, suffix: str) -> int | None:
-    """The offset that a file of that kind is named by, or None if it is of another kind."""
-    stem = name[: -len(suffix)]
-    return int(stem) if name.endswith(suffix) and len(stem) == 20 and stem.isdigit() else None
-
-
-def base_in_name(name: str) -> int | None:
-    """The offset that a file of a segment is named by, whichever of its files it is."""
-    stem, dot, suffix = name.partition(".")
-    return int(stem) if dot + suffix in SEGMENT_SUFFIXES and len(stem) == 20 and stem.isdigit() else None
+_UNFINISHED = (DELETED_SUFFIX, TMP_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 def has_leftovers(names: Collection[str]) -> bool:
     """Whether there is anything to tidy in a folder with those files; mostly there is not."""
     for name in names:
-        if name.endswith((DELETED_SUFFIX, TMP_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)):
+        if name.endswith(_UNFINISHED):
             return True
-        if name.endswith(_INDEX_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in names:
+        if name.endswith(INDEX_SUFFIXES) and name.partition(".")[0] + LOG_SUFFIX not in names:
             return True
     return False
 
@@ -65,7 +52,7 @@ def tidy_leftovers(directory: Directory) -> None:
         if unfinished_from is None or base < unfinished_from:
             _finish_swap(directory, base)
     for name in directory.names():
-        if name.endswith((DELETED_SUFFIX, TMP_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)):
+        if name.endswith(_UNFINISHED):
             directory.remove(name)
     _remove_orphans(directory)
 
@@ -91,7 +78,7 @@ def _finish_swap(directory: Directory, base: int) -> None:
 def _remove_orphans(directory: Directory) -> None:
     names = directory.names()
     for name in names:
-        for suffix in _INDEX_SUFFIXES:
+        for suffix in INDEX_SUFFIXES:
             offset = offset_in_name(name, suffix)
             if offset is not None and file_name(offset, LOG_SUFFIX) not in names:
                 directory.remove(name)

@@ -14,29 +14,32 @@ from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import Directory, File, FileSlice
+from tidelog.base.limits import DENSE_BATCHES_MAX
 from tidelog.log.admission import admit
-from tidelog.log.checkpoint import LEADER_EPOCHS
 from tidelog.log.epochs import LeaderEpochs
-from tidelog.log.manifest import MANIFEST
-from tidelog.log.producers import EndedTransaction, Producers
-from tidelog.log.scan import Damage, Place
-from tidelog.log.segment import (
+from tidelog.log.flush import FlushJob
+from tidelog.log.format.names import (
     DELETED_SUFFIX,
+    LEADER_EPOCHS,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
-    Segment,
     file_name,
 )
-from tidelog.log.transactions import AbortedIndex, AbortedTransaction
+from tidelog.log.format.txnindex import AbortedTransaction
+from tidelog.log.manifest import MANIFEST
+from tidelog.log.producers import EndedTransaction, Producers
+from tidelog.log.scan import Damage, Place, is_dense
+from tidelog.log.segment import Segment
+from tidelog.log.transactions import AbortedIndex, Undecided
 from tidelog.protocol.batch import (
+    ATTRIBUTES_POSITION,
     LAST_DELTA_AND_TIMESTAMP,
     NO_TIMESTAMP,
-    check_whole,
+    TRANSACTIONAL_BIT,
+    read_header,
     stamp,
     stamp_append_time,
 )
-from tidelog.protocol.errors import ErrorCode, RefusedBatch
-from tidelog.protocol.records import read_marker
 
 _JITTER_FACTOR = 2_654_435_761
 
@@ -48,45 +51,9 @@ class Appended(NamedTuple):
     is_duplicate: bool
 
 
-class FlushJob:
-    """Files to fsync off the loop; `end_offset` is durable once `run` has returned."""
-
-    __slots__ = ("_files", "_folders", "end_offset", "replaced_count")
-
-    def __init__(
-        self, end_offset: int, files: list[File], folders: list[tuple[Directory, str]], replaced_count: int
-    ) -> None:
-        self.end_offset = end_offset
-        self.replaced_count = replaced_count
-        self._files = files
-        self._folders = folders  # and the name of a file in it, or none for the names
-        pin_all(files)
-
-    def run(self) -> None:
-        """On a thread of the shell. Raises OSError if anything is not durable; never tried again (L10)."""
-        for file in self._files:
-            file.sync()
-        for folder, name in self._folders:
-            folder.sync(name)
-
-    def release(self) -> None:
-        for file in self._files:
-            file.unpin()
-
-
-def pin_all(files: list[File]) -> None:
-    """All of them or, if one cannot be opened, none."""
-    for place, file in enumerate(files):
-        try:
-            file.pin()
-        except OSError:
-            for pinned in files[:place]:
-                pinned.unpin()
-            raise
-
-
 class Log:
-    """Made by `recovery.open_log`, which finds out what is on the disk."""
+    """Made by `recovery.open_log`, which finds out what is on the disk. Its fields are read by others, and
+    set by its own methods alone."""
 
     def __init__(self, directory: Directory, settings: TopicSettings) -> None:
         self.directory = directory
@@ -103,7 +70,7 @@ class Log:
         self.is_folder_unsynced = True  # files were made or renamed in it since the last flush
         self.new_in: Directory | None = None  # where this log's folder was made, if no flush has been since
         self._unsynced_names: list[str] = []  # small files replaced since the last flush
-        self._ended: list[EndedTransaction] = []
+        self._undecided = Undecided()
         self._ends: list[tuple[int, int, Segment]] = []  # the last two that somebody has read to, and where
         self._flush_job: FlushJob | None = None
 
@@ -137,30 +104,17 @@ class Log:
         return Appended(base_offset, last_offset + 1, append_time_ms, False)
 
     def append_own(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
-        """Append a batch that the broker itself has built: it is what it should be."""
+        """Append a batch that the broker itself has built: it is what it should be. One of a transaction
+        changes its producer as it will on the followers."""
         view = memoryview(batch)
         last_offset_delta, max_timestamp = LAST_DELTA_AND_TIMESTAMP.unpack_from(view)
         base_offset = self.end_offset
         stamp(view, 0, base_offset, leader_epoch)
         last_offset = base_offset + last_offset_delta
         self.write_batch(view, leader_epoch, base_offset, last_offset, max_timestamp, now_ms)
+        if batch[ATTRIBUTES_POSITION + 1] & TRANSACTIONAL_BIT:
+            self.producers.update(read_header(batch), base_offset, max_timestamp)
         return Appended(base_offset, last_offset + 1, NO_TIMESTAMP, False)
-
-    def append_marker(self, batch: bytearray, leader_epoch: int, now_ms: int) -> Appended:
-        """Append a control batch of the transaction coordinator: the end of a producer's transaction."""
-        view = memoryview(batch)
-        header = check_whole(view, 0, len(batch))
-        marker = read_marker(view) if header.is_control else None
-        if marker is None:
-            raise RefusedBatch(ErrorCode.invalid_record, "not an end-of-transaction marker")
-        self.producers.check_marker(header, marker[1])
-        base_offset = self.end_offset
-        stamp(view, 0, base_offset, leader_epoch)
-        self.write_batch(view, leader_epoch, base_offset, base_offset, header.max_timestamp, now_ms)
-        ended = self.producers.end_transaction(header, base_offset, *marker)
-        if ended is not None:
-            self.note_ended(ended, self.bases[-1])
-        return Appended(base_offset, base_offset + 1, NO_TIMESTAMP, False)
 
     def write_batch(
         self, data: memoryview, epoch: int, base_offset: int, last_offset: int, timestamp: int, now_ms: int
@@ -176,6 +130,18 @@ class Log:
         if epoch != self.epochs.latest:
             self.epochs.assign(epoch, base_offset)
         active.append(data, last_offset, timestamp, settings)
+        self.end_offset = last_offset + 1
+
+    def write_markers(self, batches: list[bytearray], epoch: int, now_ms: int) -> None:
+        """Put control batches of one record each, which are stamped, at the end of the log: in one write."""
+        settings, active = self.settings, self.segments[-1]
+        size, last_offset = sum(map(len, batches)), self.end_offset + len(batches) - 1
+        is_full = active.is_full(size, last_offset, settings.segment_bytes)
+        if active.size and (is_full or self._is_old(active, now_ms, now_ms)):
+            active = self.roll(now_ms)
+        if epoch != self.epochs.latest:
+            self.epochs.assign(epoch, self.end_offset)
+        active.append_markers(batches, self.end_offset, now_ms, settings)
         self.end_offset = last_offset + 1
 
     def _is_old(self, active: Segment, timestamp: int, now_ms: int) -> bool:
@@ -200,6 +166,29 @@ class Log:
         self.bases.append(base_offset)
         self.is_folder_unsynced = True
         return segment
+
+    def load_segment(self, base_offset: int, size: int, has_aborted: bool, now_ms: int) -> None:
+        """A segment that was found, the next one in order; with the index of its aborted transactions."""
+        self.add_segment(base_offset, size, now_ms)
+        if has_aborted:
+            self.aborted[base_offset] = AbortedIndex(self.directory, base_offset)
+
+    def end_at(self, offset: int) -> None:
+        """The log was found whole up to that offset, or is to go on there."""
+        self.end_offset = offset
+
+    def open_at(self, start_offset: int, recovery_point: int, now_ms: int) -> None:
+        """The files are what they should be: from now on it is a log to append to."""
+        self.start_offset = max(start_offset, self.bases[0])
+        self.recovery_point = min(recovery_point, self.end_offset)
+        self.last_flush_ms = now_ms
+
+    def use_settings(self, settings: TopicSettings) -> None:
+        self.settings = settings
+
+    def note_made_in(self, directory: Directory) -> None:
+        """The folder of this log was made there; the next flush makes that durable."""
+        self.new_in = directory
 
     def note_replaced(self, name: str) -> None:
         """A small file of this folder was replaced; the next flush makes it durable."""
@@ -238,12 +227,13 @@ class Log:
                     self._note_end()
                 return FileSlice(segment.file, found.position, min(size, wanted)) if size > 0 else None
             place += 1
-            if place < len(self.segments):
-                offset = max(offset, self.bases[place])
+            if place < len(self.segments) and offset < self.bases[place]:
+                self._check_gap(place)
+                offset = self.bases[place]
         return None
 
     def _read_tail(self, offset: int, max_bytes: int) -> FileSlice | None:
-        """What has come since somebody read to the end: whoever reads on is spared the search."""
+        """Fast path: a read that starts where an earlier one reached the end needs no index look-up."""
         segment = self.segments[-1]
         for end_offset, position, ended_in in self._ends:
             size = segment.size - position
@@ -267,6 +257,18 @@ class Log:
         if found.base_offset >= self._end_of(place):
             name, problem = self.segments[place].file.name, f"a batch with offset {found.base_offset}"
             raise Damage(name, found.position, problem)
+
+    def _check_gap(self, place: int) -> None:
+        """Records are missing before that segment: by compaction, or their file is gone. A log that Kafka has
+        compacted may come to us, and is known by the gaps within its segments."""
+        if self.settings.may_have_gaps:
+            return
+        before, segment = self.segments[place - 1 : place + 1]
+        for each in (before, segment):
+            if not is_dense(each.file, each.size, each.base_offset, DENSE_BATCHES_MAX):
+                return
+        problem = f"records are missing up to offset {segment.base_offset}"
+        raise Damage(before.file.name, before.size, problem)
 
     def _position_of(self, place: int, bound_offset: int, start: int) -> int:
         """Where readable bytes of that segment, from `start` on, end if records from `bound_offset` on must
@@ -292,17 +294,17 @@ class Log:
     def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions that a reader of [start, end) needs to know, in the order of their starts."""
         place = max(bisect_right(self.bases, start_offset) - 1, 0)
-        found = []
+        found: list[AbortedTransaction] = []
         for base in self.bases[place:]:
             index = self.aborted.get(base)
-            for entry in index.entries if index else ():
-                if entry.last_offset >= start_offset and entry.first_offset < end_offset:
-                    found.append(entry)
+            if index is not None and index.collect(start_offset, end_offset, found):
+                break
         return sorted(found, key=lambda entry: entry.first_offset)
 
-    def note_ended(self, ended: EndedTransaction, base: int) -> None:
-        """A marker is in the segment at `base`: remember the abort; it counts once it is committed."""
-        if ended.is_aborted:
+    def note_ended(self, ended: EndedTransaction, base: int, is_indexed: bool) -> None:
+        """A marker is in the segment at `base`: it counts once it is committed. An abort goes into the index,
+        unless it is there already."""
+        if ended.is_aborted and not is_indexed:
             first_open = self.producers.first_open_offset()
             stable = first_open if first_open is not None else ended.last_offset + 1
             if base not in self.aborted:
@@ -310,17 +312,13 @@ class Log:
             self.aborted[base].append(
                 AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, stable)
             )
-        self._ended.append(ended)
+        self._undecided.note(ended.last_offset, ended.first_offset)
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """The first offset whose transaction is undecided, or decided by a marker not yet committed."""
         first_open = self.producers.first_open_offset()
         stable = high_watermark if first_open is None else min(high_watermark, first_open)
-        if self._ended:
-            self._ended = [ended for ended in self._ended if ended.last_offset >= high_watermark]
-            for ended in self._ended:
-                stable = min(stable, ended.first_offset)
-        return stable
+        return self._undecided.least(stable, high_watermark) if self._undecided.ends else stable
 
     def advance_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers; their segments go when retention next looks."""
@@ -386,41 +384,75 @@ class Log:
         removed: list[str] = []
         for segment in self.segments[:count]:
             segment.close()
-            index = self.aborted.pop(segment.base_offset, None)
-            if index is not None:
-                index.close()
-            removed += self.rename_deleted(segment.base_offset)
+            removed += self._remove(segment)
         del self.segments[:count], self.bases[:count]
         self.advance_start(max(self.start_offset, self.bases[0]))
         return removed
 
-    def rename_deleted(self, base_offset: int) -> list[str]:
-        """Give a segment's files the names that mark them for removal."""
+    def _remove(self, segment: Segment) -> list[str]:
+        """Give the files of a closed segment the names that mark them for removal."""
+        index = self.aborted.pop(segment.base_offset, None)
+        if index is not None:
+            index.close()
         renamed = []
         for suffix in SEGMENT_SUFFIXES:
-            name = file_name(base_offset, suffix)
+            name = file_name(segment.base_offset, suffix)
             if self.directory.exists(name):
                 self.directory.rename(name, name + DELETED_SUFFIX)
                 renamed.append(name + DELETED_SUFFIX)
         return renamed
 
-    def cut_known(self, end_offset: int) -> None:
+    def cut_to(self, end_offset: int) -> None:
         """The log ends there now: what is known of records at and above it is forgotten. A flush under way
         makes nothing durable of what will be written there."""
         self.end_offset = end_offset
         self.start_offset = min(self.start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
-        self._ended = [ended for ended in self._ended if ended.last_offset < end_offset]
+        self._undecided.cut_end(end_offset)
         self._ends = []
         for index in self.aborted.values():
             index.cut_end(end_offset)
         if self._flush_job is not None:
             self._flush_job.end_offset = min(self._flush_job.end_offset, end_offset)
+        self.epochs.cut_end(end_offset)
+
+    def drop_segments(self, place: int) -> list[str]:
+        """Segments from `place` on are not part of the log any more, durably after the next flush; the names
+        that their files now have. They leave from the top: a crash in between leaves no hole."""
+        renamed: list[str] = []
+        for segment in reversed(self.segments[place:]):
+            segment.abandon()
+            renamed += self._remove(segment)
+        del self.segments[place:], self.bases[place:]
+        self.is_folder_unsynced = True
+        return renamed
+
+    def restart_at(self, offset: int, now_ms: int) -> list[str]:
+        """Empty the log and begin at `offset`; the renamed files, for removal."""
+        renamed = self.drop_segments(0)
+        self.forget_producers()
+        self.cut_to(0)
+        self.add_segment(offset, 0, now_ms)
+        self.start_offset = self.end_offset = offset
+        return renamed
+
+    def forget_producers(self) -> None:
+        """What is known of them is about to be read again."""
+        self.producers = Producers()
+
+    def forget_aborted(self, base_offset: int) -> None:
+        """The aborted transactions of that segment are about to be read again."""
+        index = self.aborted.pop(base_offset, None)
+        if index is not None:
+            index.reset()
 
     def take_over(self, other: Log) -> None:
-        """Go on where a log of the same content has been: what it knows and no file does."""
+        """Go on where a log of the same content has been: what it knows and no file does, and a leader epoch
+        that has no record yet."""
+        if other.epochs.latest > self.epochs.latest:
+            self.epochs.assign(other.epochs.latest, self.end_offset)
         self.producers = other.producers
-        self._ended = other._ended
+        self._undecided = other._undecided
         self._flush_job = other._flush_job
         self.recovery_point = other.recovery_point
         self.last_flush_ms = other.last_flush_ms

@@ -4,7 +4,8 @@ has left for another directory.
 A topic may list a broker that was killed before it made the folder. A folder that is missing and was never
 made has lost nothing; one that was made has.
 
-**Invariant:** a folder is listed before it is made; its log's first flush makes the line durable.
+**Invariant:** a folder is listed before it is made; its log's first flush makes the line durable, and `add`
+itself if the partition comes back to a directory that it left in this life: no two directories say that.
 """
 
 from __future__ import annotations
@@ -44,15 +45,33 @@ class Manifest:
         return (name, topic_id) in self._left
 
     def add(self, name: str, topic_id: str) -> None:
-        if (name, topic_id) not in self._listed:
-            self._append(f"{name} {topic_id}\n")
-            self._note_listed((name, topic_id))
+        entry = (name, topic_id)
+        if entry not in self._listed:
+            file = self._open()
+            self._append(file, f"{name} {topic_id}\n")
+            if entry in self._left:
+                file.sync()
+            self._note_listed(entry)
 
-    def remove(self, name: str, topic_id: str) -> None:
-        """The partition has left; what is found of it here from now on is not its log."""
-        if (name, topic_id) in self._listed:
-            self._append(f"{LEFT} {name} {topic_id}\n").sync()
-            self._note_left((name, topic_id))
+    def remove(self, name: str, topic_id: str) -> OSError | None:
+        """The partition has left; what is found of it here from now on is not its log. OSError if that could
+        not be written; if it is not known whether it is durable, the failure."""
+        entry = (name, topic_id)
+        if entry not in self._listed:
+            return None
+        file = self._open()
+        file.pin()
+        try:
+            self._append(file, f"{LEFT} {name} {topic_id}\n")
+            self._note_left(entry)
+            return _sync(file)
+        finally:
+            file.unpin()
+
+    def forget(self, name: str, topic_id: str) -> None:
+        """The topic is deleted, and its id never comes back. The line stays until the next start."""
+        self._listed.pop((name, topic_id), None)
+        self._left.pop((name, topic_id), None)
 
     def _note_listed(self, entry: tuple[str, str]) -> None:
         self._left.pop(entry, None)
@@ -62,13 +81,17 @@ class Manifest:
         self._listed.pop(entry, None)
         self._left[entry] = None
 
-    def _append(self, line: str) -> File:
+    def _open(self) -> File:
         if self._is_torn:
             self._write()
         if self._file is None:
             self._file = self._directory.open(MANIFEST)
-        self._file.append(line.encode())
         return self._file
+
+    def _append(self, file: File, line: str) -> None:
+        self._is_torn = True  # unless it gets there whole
+        file.append(line.encode())
+        self._is_torn = False
 
     def rewrite(self, entries: Iterable[tuple[str, str]]) -> None:
         """List those and no others: what else was made is gone, by a decision that the store has."""
@@ -82,3 +105,11 @@ class Manifest:
         left = [f"{LEFT} {name} {topic_id}\n" for name, topic_id in self._left]
         self._directory.replace_whole(MANIFEST, "".join([*listed, *left]).encode())
         self._file, self._is_torn = None, False
+
+
+def _sync(file: File) -> OSError | None:
+    try:
+        file.sync()
+    except OSError as failure:
+        return failure
+    return None

@@ -9,6 +9,8 @@ A batch of a known producer is one of:
 | its epoch with sequence 0, is new)         |                                                 |
 | anything else                              | OUT_OF_ORDER_SEQUENCE_NUMBER                    |
 | has an epoch below the known one           | INVALID_PRODUCER_EPOCH                          |
+| has an epoch above that of its open        | CONCURRENT_TRANSACTIONS: the marker of that one |
+| transaction, and is of a transaction       | is on its way                                   |
 
 The state is a function of the log: a snapshot at each roll, plus a replay of what follows.
 
@@ -18,20 +20,14 @@ The state is a function of the log: a snapshot at each roll, plus a replay of wh
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from tidelog.base.limits import PRODUCERS_PER_PARTITION_MAX, RECENT_BATCHES_PER_PRODUCER
+from tidelog.log.format.snapshot import decode_snapshot, encode_snapshot, pack_entry
 from tidelog.protocol.batch import NO_SEQUENCE, BatchHeader
-from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
+from tidelog.protocol.errors import ErrorCode, RefusedBatch
 from tidelog.protocol.records import Marker
 
-SNAPSHOT_VERSION = 1
-_PREFIX = Struct(">hI")
-_COUNT = Struct(">i")
-_ENTRY = Struct(">qhiqiqiq")
 NO_OFFSET = -1
 SEQUENCE_MASK = 0x7FFFFFFF
 
@@ -47,6 +43,9 @@ class RecentBatch(NamedTuple):
         return self.last_offset - ((self.last_sequence - self.first_sequence) & SEQUENCE_MASK)
 
 
+_NO_BATCH = RecentBatch(NO_SEQUENCE, NO_SEQUENCE, NO_OFFSET, -1)  # of a producer that has sent only markers
+
+
 class EndedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
@@ -60,6 +59,7 @@ class Producer:
         "_silent_ms",
         "coordinator_epoch",
         "epoch",
+        "last_end",
         "producer_id",
         "recent",
         "timestamp",
@@ -73,6 +73,9 @@ class Producer:
         self.timestamp = -1
         self.coordinator_epoch = -1
         self.transaction_offset = NO_OFFSET
+        # What the last marker with a number was, if this broker has written it: under which leader epoch and
+        # coordinator epoch, and its number.
+        self.last_end = (-1, -1, -1)
         self._looked_at: tuple[int, ...] = ()  # what was known of it when it was last looked at,
         self._silent_ms = 0  # and since when that has not changed
 
@@ -84,6 +87,20 @@ class Producer:
         if looked_at != self._looked_at:
             self._looked_at, self._silent_ms = looked_at, now_ms
         return now_ms - self._silent_ms
+
+    def packed(self) -> bytes:
+        """Its entry in a snapshot."""
+        first_sequence, last_sequence, last_offset, _ = self.recent[-1] if self.recent else _NO_BATCH
+        return pack_entry(
+            self.producer_id,
+            self.epoch,
+            last_sequence,
+            last_offset,
+            (last_sequence - first_sequence) & SEQUENCE_MASK,
+            self.timestamp,
+            self.coordinator_epoch,
+            self.transaction_offset,
+        )
 
     @property
     def last_sequence(self) -> int:
@@ -107,6 +124,11 @@ class Producers:
     def get(self, producer_id: int) -> Producer | None:
         return self._by_id.get(producer_id)
 
+    @property
+    def has_markers(self) -> bool:
+        """Whether any of them has ever ended a transaction, as far as is known."""
+        return any(producer.coordinator_epoch >= 0 for producer in self)
+
     def first_open_offset(self) -> int | None:
         """Where the oldest undecided transaction began."""
         return next(iter(self._open), None)
@@ -125,13 +147,25 @@ class Producers:
             for recent in known.recent:
                 if recent[0] == header.base_sequence and recent[1] == header.last_sequence:
                     return recent
+        if known.transaction_offset != NO_OFFSET:
+            self._check_within(known, header)
+        else:
+            self._check_sequence(header)
+        return None
+
+    def _check_within(self, known: Producer, header: BatchHeader) -> None:
+        """A producer has one transaction open at a time: the next waits for the marker of this one."""
+        if header.is_transactional and header.producer_epoch > known.epoch:
+            raise RefusedBatch(
+                ErrorCode.concurrent_transactions,
+                f"the transaction of producer {header.producer_id} before this one is still open",
+            )
         self._check_sequence(header)
-        if known.transaction_offset != NO_OFFSET and not header.is_transactional:
+        if not header.is_transactional:
             raise RefusedBatch(
                 ErrorCode.invalid_txn_state,
                 f"producer {header.producer_id} has a transaction open; the batch is outside of it",
             )
-        return None
 
     def expected_sequence(self, producer_id: int, epoch: int) -> int | None:
         """What the next batch of a producer begins with; None if it is not known."""
@@ -146,18 +180,6 @@ class Producers:
             raise RefusedBatch(
                 ErrorCode.out_of_order_sequence_number,
                 f"producer {header.producer_id} sent sequence {header.base_sequence}; expected {expected}",
-            )
-
-    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
-        """RefusedBatch if the marker comes from a producer or a coordinator that has been replaced."""
-        known = self._by_id.get(header.producer_id)
-        if known is None:
-            return
-        if header.producer_epoch < known.epoch:
-            raise RefusedBatch(ErrorCode.invalid_producer_epoch, "the marker's producer epoch is old")
-        if coordinator_epoch < known.coordinator_epoch:
-            raise RefusedBatch(
-                ErrorCode.transaction_coordinator_fenced, "the marker is from an old coordinator"
             )
 
     def update(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
@@ -232,49 +254,28 @@ class Producers:
 
     def encode(self) -> bytes:
         """The content of a `.snapshot` file."""
-        body = bytearray(_COUNT.pack(len(self._by_id)))
-        for producer in self:
-            last = producer.recent[-1] if producer.recent else RecentBatch(-1, NO_SEQUENCE, NO_OFFSET, -1)
-            body += _ENTRY.pack(
-                producer.producer_id,
-                producer.epoch,
-                last.last_sequence,
-                last.last_offset,
-                (last.last_sequence - last.first_sequence) & SEQUENCE_MASK if producer.recent else 0,
-                producer.timestamp,
-                producer.coordinator_epoch,
-                producer.transaction_offset,
-            )
-        return _PREFIX.pack(SNAPSHOT_VERSION, crc32c(body)) + body
+        return encode_snapshot([producer.packed() for producer in self])
 
     def load(self, content: bytes, offset: int) -> None:
         """Take the state of a `.snapshot` file of that offset; CorruptBatch if it is not one."""
         producers = {}
-        for fields in read_snapshot(content):
-            producer = Producer(fields[0])
-            producer.epoch = fields[1]
-            if fields[3] != NO_OFFSET:
-                first = (fields[2] - fields[4]) & SEQUENCE_MASK
-                producer.recent.append(RecentBatch(first, fields[2], fields[3], fields[5]))
-            producer.timestamp, producer.coordinator_epoch, producer.transaction_offset = fields[5:8]
-            producers[producer.producer_id] = producer
+        for entry in decode_snapshot(content):
+            (
+                producer_id,
+                epoch,
+                last_sequence,
+                last_offset,
+                delta,
+                timestamp,
+                coordinator_epoch,
+                first_open,
+            ) = entry
+            producer = producers[producer_id] = Producer(producer_id)
+            producer.epoch, producer.timestamp = epoch, timestamp
+            producer.coordinator_epoch, producer.transaction_offset = coordinator_epoch, first_open
+            if last_offset != NO_OFFSET:
+                first = (last_sequence - delta) & SEQUENCE_MASK
+                producer.recent.append(RecentBatch(first, last_sequence, last_offset, timestamp))
         self._by_id = producers
         opened = [(p.transaction_offset, p.producer_id) for p in self if p.transaction_offset != NO_OFFSET]
         self._open = dict(sorted(opened))
-
-
-def read_snapshot(content: bytes) -> list[tuple[int, ...]]:
-    """The entries of a snapshot file: id, epoch, last sequence, last offset, offset delta, timestamp,
-    coordinator epoch, first offset of the open transaction."""
-    if len(content) < _PREFIX.size + _COUNT.size:
-        raise CorruptBatch("producer snapshot is too short")
-    version, crc = _PREFIX.unpack_from(content)
-    body = memoryview(content)[_PREFIX.size :]
-    if version != SNAPSHOT_VERSION:
-        raise CorruptBatch(f"producer snapshot has version {version}")
-    if crc32c(body) != crc:
-        raise CorruptBatch("producer snapshot has a wrong checksum")
-    (count,) = _COUNT.unpack_from(body)
-    if len(body) != _COUNT.size + count * _ENTRY.size:
-        raise CorruptBatch(f"producer snapshot of {count} entries has {len(body)} bytes")
-    return list(_ENTRY.iter_unpack(body[_COUNT.size :]))

@@ -9,25 +9,37 @@ what the old one said of batches behind that place is kept: the walk does not ge
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from tidelog.base.limits import BATCH_HEADER_SIZE, RELATIVE_OFFSET_MAX, SEARCH_CHUNKS
-from tidelog.log.index import OffsetIndex
+from tidelog.base.files import Cold, File
+from tidelog.base.limits import BATCH_HEADER_SIZE, RELATIVE_OFFSET_MAX, SEARCH_CHUNK_SIZE, SEARCH_CHUNKS
+from tidelog.log.format.index import OFFSET_ENTRY
+from tidelog.log.pages import PageRead, Unready
 from tidelog.log.scan import Damage, damage_at
-from tidelog.protocol.batch import LENGTH_MIN, LENGTH_OVERHEAD, MAGIC
-
-if TYPE_CHECKING:
-    from tidelog.log.segment import Segment
+from tidelog.protocol.batch import LENGTH_MIN, LENGTH_OVERHEAD, MAGIC, PLACE
 
 _INTERVAL = 4_096
-_CHUNK_SIZE = 8 * 1024
-_unpack = Struct(">qi4xb6xi").unpack_from
-_pack = OffsetIndex.entry.pack
+_unpack = PLACE.unpack_from
+_pack = OFFSET_ENTRY.pack
+
+
+class Indexed(Protocol):
+    """The segment whose index it is."""
+
+    base_offset: int
+    rebuild: IndexRebuild | None
+
+    @property
+    def file(self) -> File: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def use_index(self, entries: bytearray, last_key: int, end: int, damage: Damage | None) -> None: ...
 
 
 class IndexRebuild:
-    def __init__(self, segment: Segment, position: int, entries: bytes, last_key: int) -> None:
+    def __init__(self, segment: Indexed, position: int, entries: bytes, last_key: int) -> None:
         """From `position` on, a batch's beginning; `entries` are those of the batches before it."""
         self._segment = segment
         self._position = position
@@ -36,7 +48,8 @@ class IndexRebuild:
         self._since = 0
 
     def step(self) -> bool:
-        """Walk on for one piece; whether the index is done, or not wanted any more."""
+        """Walk on for one piece; whether the index is done, or not wanted any more. Unready if the disk would
+        have to be waited for."""
         segment = self._segment
         for _ in range(SEARCH_CHUNKS):
             if segment.rebuild is not self:
@@ -44,6 +57,8 @@ class IndexRebuild:
             try:
                 if self._position < segment.size:
                     self._walk_chunk()
+            except Cold as cold:
+                raise Unready(PageRead(cold)) from None
             except Damage as damage:
                 segment.use_index(self._entries, self._last_key, damage.position, damage)
                 return True
@@ -55,7 +70,7 @@ class IndexRebuild:
     def _walk_chunk(self) -> None:
         file, end = self._segment.file, self._segment.size
         start = self._position
-        chunk = file.read(start, min(_CHUNK_SIZE, end - start))
+        chunk = file.read_now(start, min(SEARCH_CHUNK_SIZE, end - start))
         inside, last_inside = 0, len(chunk) - BATCH_HEADER_SIZE
         if last_inside < 0:
             raise Damage(file.name, start, f"{end - start} bytes are left over")

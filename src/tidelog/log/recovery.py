@@ -16,26 +16,26 @@ from dataclasses import dataclass, field
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import Directory
-from tidelog.log.leftovers import has_leftovers, offset_in_name, tidy_leftovers
-from tidelog.log.log import Log
-from tidelog.log.replay import (
-    apply_batch,
-    drop_segments,
-    drop_snapshots_above,
-    index_batch,
-    load_snapshot,
-    snapshot_offsets,
-)
-from tidelog.log.replica import close_off_gaps, restart
-from tidelog.log.scan import BatchAt, Scan, walk_headers
-from tidelog.log.segment import (
+from tidelog.log.format.names import (
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
-    Segment,
     file_name,
+    offset_in_name,
 )
-from tidelog.log.transactions import AbortedIndex
+from tidelog.log.leftovers import has_leftovers, tidy_leftovers
+from tidelog.log.log import Log
+from tidelog.log.replay import (
+    apply_batch,
+    drop_snapshots_above,
+    index_batch,
+    load_snapshot,
+    note_undecided,
+    snapshot_offsets,
+)
+from tidelog.log.replica import close_off_gaps, restart
+from tidelog.log.scan import BatchAt, Scan, is_dense, walk_headers
+from tidelog.log.segment import Segment
 from tidelog.log.trust import Kept, is_broken_off, write_mark
 
 
@@ -65,7 +65,9 @@ def open_log(
     """The log in `directory`, made if it is empty, ready to append to and to read from. What was not flushed
     may be `is_cached`: there only because the machine has run on since it was written. `kept` is what is
     known of the log before it is opened; what it turns out to have lost is marked with the broker's epoch."""
-    opening = _Opening(directory, settings, now_ms, recovery_point, is_clean, is_cached, kept, broker_epoch)
+    opening = _Opening(
+        directory, settings, now_ms, recovery_point, is_clean, is_cached, high_watermark, kept, broker_epoch
+    )
     if opening.find_files():
         opening.load_segments(start_offset)
         opening.recover()
@@ -74,10 +76,8 @@ def open_log(
     log = opening.log
     if start_offset > log.end_offset:  # offsets below it were given once and must not be given again (L1)
         opening.restart_at(start_offset)
-    opening.check_end(high_watermark)
-    log.start_offset = max(start_offset, log.bases[0])
-    log.recovery_point = log.end_offset if opening.is_clean else min(recovery_point, log.end_offset)
-    log.last_flush_ms = now_ms
+    opening.check_end()
+    log.open_at(start_offset, log.end_offset if opening.is_clean else recovery_point, now_ms)
     return log, opening.report
 
 
@@ -90,6 +90,7 @@ class _Opening:
         recovery_point: int,
         is_clean: bool,
         is_cached: bool,
+        high_watermark: int,
         kept: Kept,
         broker_epoch: int,
     ) -> None:
@@ -103,6 +104,7 @@ class _Opening:
         self.is_clean = is_clean
         self._was_stopped = is_clean  # whatever is found then
         self._is_cached = is_cached
+        self._high_watermark = high_watermark
         self._sizes: dict[str, int] = {}
         self._replay_from = 0
         self._is_dense = True  # no scanned segment has lost records to compaction
@@ -118,16 +120,15 @@ class _Opening:
     def begin(self, start_offset: int) -> None:
         """A new folder: there is nothing to find out."""
         self.log.add_segment(start_offset, 0, self._now_ms)
-        self.log.end_offset = start_offset
+        self.log.end_at(start_offset)
         self.is_clean = self.is_clean and start_offset == self._recovery_point
 
     def load_segments(self, start_offset: int) -> None:
         found = (offset_in_name(name, LOG_SUFFIX) for name in self._sizes)
         bases = sorted(base for base in found if base is not None)
         for base in bases:
-            self.log.add_segment(base, self._sizes[file_name(base, LOG_SUFFIX)], self._now_ms)
-            if file_name(base, TRANSACTION_INDEX_SUFFIX) in self._sizes:
-                self.log.aborted[base] = AbortedIndex(self._directory, base)
+            has_aborted = file_name(base, TRANSACTION_INDEX_SUFFIX) in self._sizes
+            self.log.load_segment(base, self._sizes[file_name(base, LOG_SUFFIX)], has_aborted, self._now_ms)
         if not bases:
             self.log.add_segment(start_offset, 0, self._now_ms)
         if not self.log.epochs.load() and bases:
@@ -139,7 +140,7 @@ class _Opening:
 
     def recover(self) -> None:
         log = self.log
-        log.end_offset = log.bases[-1]
+        log.end_at(log.bases[-1])
         if not (self.is_clean and self._tail_is_whole()):
             self.is_clean = False
         scan_from = len(log.segments) if self.is_clean else self._first_unflushed()
@@ -148,13 +149,15 @@ class _Opening:
         drop_snapshots_above(log, snapshots, offset_max)
         damaged = [base for base, index in log.aborted.items() if index.is_damaged]
         self._replay_from = load_snapshot(log, snapshots, min([offset_max, *damaged]), self.report.problems)
-        for place, segment in enumerate(log.segments[:scan_from]):
+        for segment in log.segments[:scan_from]:
             self._check_indexes(segment)
+        note_undecided(log, snapshots, max(self._high_watermark, log.bases[0]), self._replay_from)
+        for place, segment in enumerate(log.segments[:scan_from]):
             end_offset = log.bases[place + 1] if place + 1 < len(log.bases) else log.end_offset
             if end_offset > self._replay_from:
                 self._replay(segment, note_aborts=segment.base_offset in damaged)
         if not self.is_clean:
-            log.end_offset = log.bases[scan_from]
+            log.end_at(log.bases[scan_from])
             self._scan_segments(scan_from)
             if not self._is_dense:
                 close_off_gaps(log, self._now_ms)
@@ -172,10 +175,10 @@ class _Opening:
         restart(self.log, start_offset, self._now_ms)
         self.log.epochs.write(durable=True)  # with all that has changed in the folder
 
-    def check_end(self, high_watermark: int) -> None:
+    def check_end(self) -> None:
         """What was flushed, or was committed and cannot have been lost by a power cut, must be there."""
         is_flushed = self._before is Kept.WHOLE or self.log.settings.flush_messages == 1
-        reached = max(self._recovery_point, high_watermark if is_flushed else 0)
+        reached = max(self._recovery_point, self._high_watermark if is_flushed else 0)
         if self.log.end_offset < reached:
             self._note_loss(Kept.LOST)
 
@@ -198,7 +201,7 @@ class _Opening:
         entry = active.offset_index.last()
         scan = Scan(active.file, entry[1] if entry else 0, active.size, active.base_offset)
         for batch, _ in scan.batches():
-            self.log.end_offset = batch.header.last_offset + 1
+            self.log.end_at(batch.header.last_offset + 1)
         return scan.problem is None and self.log.end_offset == self._recovery_point
 
     def _first_unflushed(self) -> int:
@@ -241,7 +244,7 @@ class _Opening:
         """Producers and transactions of a segment that is trusted, from where the snapshot ends."""
         if note_aborts:
             self.report.rebuilt.append(self.log.aborted[segment.base_offset].name)
-            self.log.aborted.pop(segment.base_offset).reset()
+            self.log.forget_aborted(segment.base_offset)
         for batch, data in Scan(segment.file, 0, segment.size, segment.base_offset).batches():
             if batch.header.last_offset >= self._replay_from:
                 self._apply(batch, data, note_aborts, segment.base_offset)
@@ -253,7 +256,7 @@ class _Opening:
             if segment.base_offset < log.end_offset or (place > first and self._is_gap(place)):
                 self._drop_from(place, f"segment {segment.base_offset} does not follow {log.end_offset}")
                 return
-            log.end_offset = segment.base_offset
+            log.end_at(segment.base_offset)
             if not self._scan_segment(place, segment):
                 self._drop_from(place + 1, "the segment before it was cut")
                 return
@@ -271,14 +274,15 @@ class _Opening:
             return False
         if not log.settings.is_compacted:
             return True
-        return not self._was_stopped and all(_is_dense(segment) for segment in log.segments[place:])
+        return not self._was_stopped and all(
+            is_dense(segment.file, segment.size, segment.base_offset) for segment in log.segments[place:]
+        )
 
     def _scan_segment(self, place: int, segment: Segment) -> bool:
         """Read one segment whole; False if its end had to be cut off."""
         log = self.log
         segment.reset_indexes()
-        if segment.base_offset in log.aborted:
-            log.aborted.pop(segment.base_offset).reset()
+        log.forget_aborted(segment.base_offset)
         must_follow = place == len(log.segments) - 1 and not log.settings.is_compacted
         last_epoch = -1
         scan = Scan(segment.file, 0, segment.size, segment.base_offset)
@@ -297,7 +301,7 @@ class _Opening:
             log.epochs.assign(batch.header.leader_epoch, base_offset)
             if batch.header.last_offset >= self._replay_from:
                 self._apply(batch, data, True, segment.base_offset)
-            log.end_offset = batch.header.last_offset + 1
+            log.end_at(batch.header.last_offset + 1)
         self.report.scanned_bytes += scan.position
         if self._is_cached:
             segment.file.rewrite(scan.position)
@@ -332,7 +336,7 @@ class _Opening:
         if place < len(self.log.segments):
             self._note_cut()
         self._report_dropped(place, why)
-        drop_segments(self.log, place)
+        self.log.drop_segments(place)
         self._directory.sync()
 
     def _report_dropped(self, place: int, why: str) -> None:
@@ -349,14 +353,3 @@ def _is_astray(segment: Segment, batch: BatchAt, last_epoch: int) -> bool:
     behind = next(walk_headers(segment.file, batch.position + header.size, segment.size), None)
     is_followed = behind is not None and behind.header.base_offset > header.last_offset
     return not is_followed or header.leader_epoch < last_epoch
-
-
-def _is_dense(segment: Segment) -> bool:
-    """Whether no record is missing within a segment, as far as its headers tell."""
-    expected = segment.base_offset
-    for batch in walk_headers(segment.file, 0, segment.size):
-        header = batch.header
-        if header.base_offset != expected or header.record_count != header.last_offset_delta + 1:
-            return False
-        expected = header.last_offset + 1
-    return True

@@ -13,10 +13,8 @@ from bisect import bisect_right
 
 from tidelog.base.limits import BATCH_HEADER_SIZE, RELATIVE_OFFSET_MAX
 from tidelog.log.log import Log
-from tidelog.log.producers import Producers
 from tidelog.log.replay import (
     apply_batch,
-    drop_segments,
     drop_snapshots_above,
     index_batch,
     load_snapshot,
@@ -79,7 +77,7 @@ def _check_next(log: Log, view: memoryview, position: int, may_have_gaps: bool) 
 
 def _append(log: Log, header: BatchHeader, data: memoryview, now_ms: int) -> None:
     if header.last_offset - max(log.bases[-1], log.end_offset) > RELATIVE_OFFSET_MAX:
-        log.end_offset = header.base_offset  # no index could name it from where the log ends
+        log.end_at(header.base_offset)  # no index could name it from where the log ends
         log.roll(now_ms)
     last_offset, timestamp = header.last_offset, header.max_timestamp
     log.write_batch(data, header.leader_epoch, header.base_offset, last_offset, timestamp, now_ms)
@@ -116,12 +114,11 @@ def truncate(log: Log, offset: int, now_ms: int) -> list[str]:
         position, end_offset = log.segments[place].size, log.bases[place + 1]
     snapshots = snapshot_offsets(log.directory.names())
     drop_snapshots_above(log, snapshots, end_offset)
-    renamed = drop_segments(log, place + 1)
+    renamed = log.drop_segments(place + 1)
     segment = log.active
     if position < segment.size:
         segment.truncate(position)
-    log.cut_known(end_offset)
-    log.epochs.cut_end(end_offset)
+    log.cut_to(end_offset)
     if not _rebuild(log, segment, snapshots):
         close_off_gaps(log, now_ms)
     return renamed
@@ -131,13 +128,7 @@ def restart(log: Log, offset: int, now_ms: int) -> list[str]:
     """Empty the log and begin at `offset`; the renamed files, for removal. The recovery point does not rise
     before a flush has made the new names durable: the old log might come back with it."""
     drop_snapshots_above(log, snapshot_offsets(log.directory.names()), -1)
-    renamed = drop_segments(log, 0)
-    log.producers = Producers()
-    log.cut_known(0)
-    log.epochs.cut_end(0)
-    log.add_segment(offset, 0, now_ms)
-    log.start_offset = log.end_offset = offset
-    return renamed
+    return log.restart_at(offset, now_ms)
 
 
 def _find_cut(log: Log, offset: int) -> tuple[int, int, int]:
@@ -161,7 +152,7 @@ def _last_below(segment: Segment, offset: int) -> BatchAt | None:
 
 def _rebuild(log: Log, segment: Segment, snapshots: list[int]) -> bool:
     """Indexes of the segment that is the last one now, and the producers at its end; False if it has gaps."""
-    log.producers = Producers()
+    log.forget_producers()
     replay_from = load_snapshot(log, snapshots, segment.base_offset, [])
     for earlier in log.segments[max(bisect_right(log.bases, replay_from) - 1, 0) : -1]:
         for batch in walk_headers(earlier.file, 0, earlier.size):

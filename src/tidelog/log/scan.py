@@ -7,31 +7,33 @@ is damaged: what lies behind it cannot be told from its bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
+from itertools import islice
 from typing import NamedTuple
 
 from tidelog.base.files import File
 from tidelog.base.limits import (
     BATCH_HEADER_SIZE,
+    HEADERS_CHUNK_SIZE,
     LOOKUP_CHUNKS_MAX,
     PAGE_SIZE,
     RELATIVE_OFFSET_MAX,
     SCAN_CHUNK_SIZE,
 )
+from tidelog.base.reading import Readable
 from tidelog.protocol.batch import (
     LENGTH_MIN,
     LENGTH_OVERHEAD,
     MAGIC,
     OFFSET_AND_LENGTH,
+    PLACE,
     BatchHeader,
     check_whole,
     read_header,
 )
 from tidelog.protocol.errors import CorruptBatch
 
-_HEADERS_CHUNK_SIZE = 8 * 1024
 _PLACES_CHUNK_SIZE = PAGE_SIZE
-_unpack_place = Struct(">qi4xb6xi").unpack_from
+_unpack_place = PLACE.unpack_from
 
 
 class Damage(CorruptBatch):
@@ -64,7 +66,7 @@ def walk_headers(file: File, position: int, end: int) -> Iterator[BatchAt]:
     while position + BATCH_HEADER_SIZE <= end:
         inside = position - chunk_position
         if inside + BATCH_HEADER_SIZE > len(chunk):
-            chunk = file.read(position, min(_HEADERS_CHUNK_SIZE, end - position))
+            chunk = file.read(position, min(HEADERS_CHUNK_SIZE, end - position))
             chunk_position, inside = position, 0
             if len(chunk) < BATCH_HEADER_SIZE:
                 return
@@ -81,6 +83,16 @@ class Place(NamedTuple):
     position: int
     base_offset: int
     size: int
+
+
+def is_dense(file: File, end: int, base_offset: int, count_max: int | None = None) -> bool:
+    """Whether no record is missing from `base_offset` on, within so many batches, as far as headers tell."""
+    expected = base_offset
+    for _, header in islice(walk_headers(file, 0, end), count_max):
+        if header.base_offset != expected or header.record_count != header.last_offset_delta + 1:
+            return False
+        expected = header.last_offset + 1
+    return True
 
 
 NO_ENTRY = -1
@@ -138,7 +150,7 @@ class Scan:
     `position` is where the good part ends, `problem` says why the scan stopped there, if not at the end.
     """
 
-    def __init__(self, file: File, position: int, end: int, segment_offset: int = 0) -> None:
+    def __init__(self, file: Readable, position: int, end: int, segment_offset: int = 0) -> None:
         self._file = file
         self._end = end
         self._segment_offset = segment_offset

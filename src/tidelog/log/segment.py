@@ -15,44 +15,18 @@ from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import Buffer, Cold, Directory, File
-from tidelog.base.limits import BATCH_HEADER_SIZE, RELATIVE_OFFSET_MAX
+from tidelog.base.limits import BATCH_HEADER_SIZE, INDEX_ENTRIES_TRIED, RELATIVE_OFFSET_MAX
+from tidelog.log.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from tidelog.log.index import OffsetIndex, TimeIndex
-from tidelog.log.pages import PageRead
+from tidelog.log.pages import PageRead, Unready
 from tidelog.log.rebuild import IndexRebuild
 from tidelog.log.scan import NO_OFFSET, Damage, Misindexed, Place, find_batch, walk_headers
 from tidelog.protocol.batch import NO_TIMESTAMP
-
-LOG_SUFFIX = ".log"
-INDEX_SUFFIX = ".index"
-TIME_INDEX_SUFFIX = ".timeindex"
-TRANSACTION_INDEX_SUFFIX = ".txnindex"
-SNAPSHOT_SUFFIX = ".snapshot"
-DELETED_SUFFIX = ".deleted"
-_ENTRIES_TRIED = 64  # of an index, before the beginning of the segment is taken
-SEGMENT_SUFFIXES = (
-    LOG_SUFFIX,
-    INDEX_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TRANSACTION_INDEX_SUFFIX,
-    SNAPSHOT_SUFFIX,
-)
-
-
-def file_name(base_offset: int, suffix: str) -> str:
-    return f"{base_offset:020d}{suffix}"
 
 
 class TimestampOffset(NamedTuple):
     timestamp: int
     offset: int
-
-
-class Unready(Exception):
-    """A look-up has to wait: for the disk, or for work that is longer than the loop has time for."""
-
-    def __init__(self, work: IndexRebuild | PageRead) -> None:
-        super().__init__(type(work).__name__)
-        self.work = work
 
 
 class Segment:
@@ -134,6 +108,20 @@ class Segment:
             raise OSError(EIO, f"a batch was written and could not be indexed: {failure}") from failure
         self.size = position + size
 
+    def append_markers(
+        self, batches: list[bytearray], base_offset: int, timestamp: int, settings: TopicSettings
+    ) -> None:
+        """Write batches of one record each, from `base_offset` on, at once. Raises as `append` does."""
+        self._open_indexes()
+        position = self.file.append(b"".join(batches))
+        try:
+            for offset, batch in enumerate(batches, base_offset):
+                self.note_batch(position, len(batch), offset, timestamp, settings)
+                position += len(batch)
+        except OSError as failure:
+            raise OSError(EIO, f"markers were written and could not be indexed: {failure}") from failure
+        self.size = position
+
     def _open_indexes(self) -> None:
         self.file.fileno()
         self.offset_index.open().fileno()
@@ -208,7 +196,7 @@ class Segment:
         """From where the last one has come to: its entries are right."""
         index, end = self.offset_index, self._rebuilt_end
         count = index.place_behind(end - 1) if end else 0
-        kept = index.packed_from(0)[: count * index.entry.size]
+        kept = index.packed_from(0)[: count * index.entry.size] if count else b""
         return IndexRebuild(self, end, kept, index.at(count - 1)[0] if count else -1)
 
     def use_index(self, entries: bytearray, last_key: int, end: int, damage: Damage | None) -> None:
@@ -227,7 +215,7 @@ class Segment:
         """Where a batch begins that ends below `offset`, as near to it as the index can tell, or 0."""
         index = self.offset_index
         count = index.place_after(offset - 1 - self.base_offset)
-        for place in range(count - 1, max(count - 1 - _ENTRIES_TRIED, -1), -1):
+        for place in range(count - 1, max(count - 1 - INDEX_ENTRIES_TRIED, -1), -1):
             key, position = index.at(place)
             batch = next(walk_headers(self.file, position, self.size), None) if position >= 0 else None
             if batch is not None and batch.header.last_offset == self.base_offset + key:

@@ -3,29 +3,47 @@
 A segment whose largest timestamp is older is left out. In another one the walk begins where the time index
 says, and may be long: a record of a clock that was ahead keeps that index from growing.
 
-**Invariant:** a piece reads a bounded number of headers, and one batch at most.
+A batch that is large, or whose records cannot be read though its checksum holds, is taken by its header:
+its first offset, with its largest timestamp.
+
+**Invariant:** a piece reads a bounded number of headers, and of records, of one batch at most.
+Damage is only what a checksum or a header contradicts.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from struct import Struct
 from typing import TYPE_CHECKING
 
-from tidelog.base.files import File
-from tidelog.base.limits import BATCH_HEADER_SIZE, SEARCH_CHUNKS
+from tidelog.base.files import Cold, File
+from tidelog.base.limits import (
+    BATCH_HEADER_SIZE,
+    SEARCH_CHUNK_SIZE,
+    SEARCH_CHUNKS,
+    SEARCHED_BATCH_SIZE_MAX,
+    SEARCHED_RECORDS_MAX,
+)
+from tidelog.log.pages import PageRead, Unready
 from tidelog.log.rebuild import IndexRebuild
 from tidelog.log.scan import Damage, damage_at
-from tidelog.log.segment import Segment, TimestampOffset, Unready
-from tidelog.protocol.batch import LENGTH_MIN, LENGTH_OVERHEAD, MAGIC, NO_TIMESTAMP
+from tidelog.log.segment import Segment, TimestampOffset
+from tidelog.protocol.batch import (
+    LENGTH_MIN,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    NO_TIMESTAMP,
+    PLACE_AND_TIMESTAMP,
+    BatchHeader,
+    check_whole,
+    read_header,
+)
 from tidelog.protocol.errors import CorruptBatch
-from tidelog.protocol.records import find_timestamp
+from tidelog.protocol.records import find_timestamp_in
 
 if TYPE_CHECKING:
     from tidelog.log.log import Log
 
-_CHUNK_SIZE = 8 * 1024
-_unpack = Struct(">qi4xb6xi8xq").unpack_from
+_unpack = PLACE_AND_TIMESTAMP.unpack_from
 
 
 class TimeSearch:
@@ -54,8 +72,11 @@ class TimeSearch:
             return False
         for _ in range(SEARCH_CHUNKS):
             self.piece_count += 1
-            if self._has_ended():
-                return True
+            try:
+                if self._has_ended():
+                    return True
+            except Cold as cold:
+                raise Unready(PageRead(cold)) from None
             if self._rebuild is not None:
                 return False
         return False
@@ -98,7 +119,7 @@ class TimeSearch:
         if start == end:
             self._walked, self._base_offset = None, segment.base_offset + 1
             return False
-        chunk = file.read(start, min(_CHUNK_SIZE, end - start))
+        chunk = file.read_now(start, min(SEARCH_CHUNK_SIZE, end - start))
         inside, last_inside = 0, len(chunk) - BATCH_HEADER_SIZE
         if last_inside < 0:
             raise Damage(file.name, start, f"{end - start} bytes are left over")
@@ -108,22 +129,42 @@ class TimeSearch:
             size = length + LENGTH_OVERHEAD
             if magic != MAGIC or length < LENGTH_MIN or start + inside + size > end:
                 raise damage_at(file, start + inside, magic, size, end)
-            self._position = start + inside + size
+            self._position = start + inside  # as far as that is not looked into, it is next
             if largest >= timestamp and base_offset + last_delta >= start_offset:
-                return base_offset >= self._bound_offset or self._look_into(file, start + inside, size)
+                if base_offset >= self._bound_offset or self._look_into(file, start + inside, size):
+                    return True
+                self._position += size
+                return False
+            self._position += size
             inside += size
         return False
 
     def _look_into(self, file: File, position: int, size: int) -> bool:
         """Whether the batch has the record. The one with its largest timestamp may be below the log start, or
         there is none: then on to the next batch."""
-        data = memoryview(file.read(position, size))
+        is_read = size <= SEARCHED_BATCH_SIZE_MAX
+        data = memoryview(file.read_now(position, size if is_read else BATCH_HEADER_SIZE))
         try:
-            record = find_timestamp(data, self._timestamp, self._log.start_offset)
+            header = check_whole(data, 0, len(data)) if is_read else read_header(data)
         except CorruptBatch as problem:
             raise Damage(file.name, position, str(problem)) from problem
+        is_read = is_read and header.record_count <= SEARCHED_RECORDS_MAX
+        record = self._record_in(data, header) if is_read else self._record_by(header)
         if record is None:
             return False
-        if record[1] < self._bound_offset:
-            self.found = TimestampOffset(*record)
+        if record.offset < self._bound_offset:
+            self.found = record
         return True
+
+    def _record_in(self, data: memoryview, header: BatchHeader) -> TimestampOffset | None:
+        """A body is its producer's affair: one that is no records, or too many bytes, is not damage."""
+        start_offset = self._log.start_offset
+        try:
+            found = find_timestamp_in(data, header, self._timestamp, start_offset, SEARCHED_BATCH_SIZE_MAX)
+        except CorruptBatch:
+            return self._record_by(header)
+        return TimestampOffset(*found) if found is not None else None
+
+    def _record_by(self, header: BatchHeader) -> TimestampOffset:
+        """What the header says of the batch as a whole: a reader from there on misses no record."""
+        return TimestampOffset(header.max_timestamp, max(header.base_offset, self._log.start_offset))

@@ -1,38 +1,54 @@
-"""Aborted transactions: the `.txnindex` of each segment, and what a read_committed reader must skip.
+"""Transactions that have ended: those that a read_committed reader must skip, by the `.txnindex` of each
+segment, and those whose marker may not be committed yet.
 
 **Invariant:** an aborted transaction is in the index of the segment that holds its marker before the
-last stable offset moves past it.
+last stable offset moves past it; that never moves past a transaction whose marker may be lost.
 """
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import NamedTuple
+from bisect import bisect_left
+from collections import deque
 
 from tidelog.base.files import Directory, File
-from tidelog.log.segment import TRANSACTION_INDEX_SUFFIX, file_name
-
-_ENTRY = Struct(">hqqqq")
-ENTRY_VERSION = 0
+from tidelog.log.format.names import TRANSACTION_INDEX_SUFFIX, file_name
+from tidelog.log.format.txnindex import ABORTED_SIZE, AbortedTransaction, decode_aborted, encode_aborted
 
 
-class AbortedTransaction(NamedTuple):
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
+class Undecided:
+    """Transactions whose marker is in the log and perhaps not committed: where the marker is and where the
+    transaction began.
 
+    Kept are those that began before all that ended behind them: no other can be the first. Should what
+    stands for them be cut off, its transaction is open again, and began before theirs.
+    """
 
-def read_transaction_index(content: bytes, base_offset: int = 0) -> list[AbortedTransaction]:
-    """The entries of the `.txnindex` of the segment at `base_offset`, up to the first that cannot be one."""
-    entries = []
-    whole = len(content) - len(content) % _ENTRY.size
-    for version, *fields in _ENTRY.iter_unpack(memoryview(content)[:whole]):
-        entry = AbortedTransaction(*fields)
-        if version != ENTRY_VERSION or entry.last_offset < max(base_offset, entry.first_offset + 1):
-            break
-        entries.append(entry)
-    return entries
+    __slots__ = ("ends",)
+
+    def __init__(self) -> None:
+        self.ends: deque[tuple[int, int]] = deque()  # both rise
+
+    def note(self, marker_offset: int, first_offset: int) -> None:
+        """A marker follows those that are known; a replay may come by one of them again."""
+        ends = self.ends
+        if ends and marker_offset <= ends[-1][0]:
+            return
+        while ends and ends[-1][1] >= first_offset:
+            ends.pop()
+        ends.append((marker_offset, first_offset))
+
+    def least(self, stable: int, high_watermark: int) -> int:
+        """`stable`, or where the first transaction began whose marker is not below the high watermark."""
+        ends = self.ends
+        while ends and ends[0][0] < high_watermark:
+            ends.popleft()
+        return min(stable, ends[0][1]) if ends else stable
+
+    def cut_end(self, end_offset: int) -> None:
+        """Forget markers at or above `end_offset`."""
+        ends = self.ends
+        while ends and ends[-1][0] >= end_offset:
+            ends.pop()
 
 
 class AbortedIndex:
@@ -42,18 +58,30 @@ class AbortedIndex:
         self._directory = directory
         self.name = file_name(base_offset, TRANSACTION_INDEX_SUFFIX)
         content = directory.read_whole(self.name) or b""
-        self.entries = read_transaction_index(content, base_offset)
-        self.is_damaged = len(self.entries) * _ENTRY.size != len(content)
+        self.entries = decode_aborted(content, base_offset)
+        self.is_damaged = len(self.entries) * ABORTED_SIZE != len(content)
         self._file: File | None = None
 
+    def collect(self, start_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
+        """Add those that reach into [start, end). True if none behind these can: where one ended, all that
+        began below its last stable offset had ended (KIP-98)."""
+        entries = self.entries
+        for place in range(bisect_left(entries, start_offset, key=_last_offset), len(entries)):
+            entry = entries[place]
+            if entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= end_offset:
+                return True
+        return False
+
     def append(self, aborted: AbortedTransaction) -> None:
-        self._open().append(_ENTRY.pack(ENTRY_VERSION, *aborted))
+        self._open().append(encode_aborted(aborted))
         self.entries.append(aborted)
 
     def _open(self) -> File:
         if self._file is None:
             self._file = self._directory.open(self.name)
-            self._file.truncate(len(self.entries) * _ENTRY.size)
+            self._file.truncate(len(self.entries) * ABORTED_SIZE)
         return self._file
 
     def cut_end(self, end_offset: int) -> None:
@@ -63,7 +91,7 @@ class AbortedIndex:
             self.reset()
         elif len(kept) < len(self.entries):
             self.entries = kept
-            self._open().truncate(len(kept) * _ENTRY.size)
+            self._open().truncate(len(kept) * ABORTED_SIZE)
 
     def reset(self) -> None:
         self.close()
@@ -78,3 +106,7 @@ class AbortedIndex:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _last_offset(entry: AbortedTransaction) -> int:
+    return entry.last_offset

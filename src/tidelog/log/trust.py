@@ -15,19 +15,20 @@ Until the store has it, the class of a log stays in a mark in its folder, that o
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from crc32c import crc32c
 
 from tidelog.base.files import Directory, File, Mount
 from tidelog.base.limits import BATCH_HEADER_SIZE, BROKEN_OFF_SIZE_MAX
-from tidelog.protocol.batch import ATTRIBUTES_POSITION, MAGIC, read_header
+from tidelog.log.format.metadata import decode_fields, encode_fields
+from tidelog.protocol.batch import ATTRIBUTES_POSITION, MAGIC, MAGIC_POSITION, read_header
 
 LOSS_MARK = ".tidelog-loss"
 PAGE_SIZE = 4_096
-MAGIC_POSITION = 16
 ALWAYS = 1 << 62  # the epoch of a mark that cannot be read: nothing voids it
 
 
@@ -39,10 +40,35 @@ class Kept(IntEnum):
 
 
 class Life(NamedTuple):
-    """What the store knows of a broker's last life: the epoch of its last registration."""
+    """What the store knows of a broker's last life: the epoch of its last registration, and the epoch of the
+    note in each directory, by its id. The note of a full directory may be older. An earlier version stored
+    no notes."""
 
     registered: int = -1
-    has_notes: bool = False  # of that epoch, durable in every directory; a version before did without
+    notes: Mapping[str, int] = MappingProxyType({})
+
+    def noted(self, directory_id: str) -> int:
+        return self.notes.get(directory_id, self.registered)
+
+
+class StorePosition(NamedTuple):
+    """How far the store has come: how often an operator has said that it was restored from a backup, and the
+    number of its last change. A store before the position that was seen last was restored without a word."""
+
+    generation: int = -1
+    change: int = -1
+
+    def encode(self) -> bytes:
+        return encode_fields(self._asdict())
+
+
+def read_position(content: bytes | None) -> StorePosition:
+    """The position in a file; one before all others if the file is missing or cannot be read."""
+    fields = decode_fields(content)
+    generation, change = fields.get("generation"), fields.get("change")
+    if isinstance(generation, int) and isinstance(change, int):
+        return StorePosition(generation, change)
+    return StorePosition()
 
 
 class Note(NamedTuple):
@@ -62,12 +88,12 @@ class Note(NamedTuple):
             "doubt": self.doubt,
             "failed": self.failed,
         }
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return encode_fields(fields)
 
 
 def read_note(content: bytes | None) -> Note | None:
     """The note in a file; None if there is none, or one that this program did not write."""
-    fields = fields_of(content)
+    fields = decode_fields(content)
     boot, epoch = fields.get("boot"), fields.get("brokerEpoch")
     if not isinstance(boot, str) or not isinstance(epoch, int):
         return None
@@ -89,26 +115,23 @@ def _failed_of(fields: dict[str, object]) -> tuple[str, ...]:
     return tuple(map(str, failed)) if isinstance(failed, list) else ()
 
 
-def fields_of(content: bytes | None) -> dict[str, object]:
-    """The fields of a small JSON file; nothing if it is missing or something else."""
-    try:
-        found = json.loads(content or b"{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def judge(life: Life, clean_epoch: int, note: Note | None, boot: str, mount: Mount) -> Kept:
+def judge(
+    life: Life, directory_id: str, clean_epoch: int, note: Note | None, boot: str, mount: Mount
+) -> Kept:
     """What a directory has kept: it was stopped cleanly as the last registered broker, or that one was killed
-    in it and the machine runs on. A note from before the last life is of an older copy of the directory, or
+    in it and the machine runs on. An older note than the store knows is of an older copy of the directory, or
     of one that was out."""
     if clean_epoch >= max(life.registered, 0):
         return Kept.WHOLE
-    if note is None or note.broker_epoch < life.registered:
-        return Kept.LOST if life.has_notes else Kept.UNFLUSHED
-    is_mounted = not life.has_notes or (note.mount is not None and note.mount.is_same(mount))
+    if note is None and life.noted(directory_id) < 0:
+        return Kept.UNFLUSHED  # it was full from its first start on: nothing was ever written there
+    if note is None or note.broker_epoch < life.noted(directory_id):
+        return Kept.LOST if life.notes else Kept.UNFLUSHED
+    is_mounted = not life.notes or (note.mount is not None and note.mount.is_same(mount))
     is_same = boot != "" and note.boot == boot and is_mounted
-    return note.doubt if is_same else max(Kept.UNFLUSHED, note.doubt)
+    # Once the broker was registered under the note's epoch, what it doubted is in the store.
+    doubt = note.doubt if note.broker_epoch > life.registered else Kept.WHOLE
+    return doubt if is_same else max(Kept.UNFLUSHED, doubt)
 
 
 def read_mark(folder: Directory) -> tuple[Kept, int] | None:
@@ -116,14 +139,13 @@ def read_mark(folder: Directory) -> tuple[Kept, int] | None:
     content = folder.read_whole(LOSS_MARK)
     if content is None:
         return None
-    fields = fields_of(content)
+    fields = decode_fields(content)
     epoch = fields.get("brokerEpoch")
     return _kept_of(fields.get("kept")), epoch if isinstance(epoch, int) else ALWAYS
 
 
 def write_mark(folder: Directory, kept: Kept, broker_epoch: int) -> None:
-    content = json.dumps({"kept": kept, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-    folder.replace_whole(LOSS_MARK, content.encode())
+    folder.replace_whole(LOSS_MARK, encode_fields({"kept": kept, "brokerEpoch": broker_epoch}))
 
 
 def is_broken_off(file: File, position: int, end: int, next_offset: int) -> bool:

@@ -1,4 +1,4 @@
 """Bytes to messages and back: frames, requests, responses, record batches and records.
 
-**Invariant:** no I/O and no state of a broker; everything here is a function of its arguments.
+**Invariant:** no I/O and no broker state; everything here is a function of its arguments.
 """

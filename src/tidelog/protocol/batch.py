@@ -1,9 +1,10 @@
-"""The record batch, magic 2: a 61-byte header that the broker checks in full, and a body it does not read.
+"""The record batch, magic 2: a 61-byte header that the broker checks in full, and a body that it does not
+read.
 
 The CRC covers everything from `attributes` to the end, so base offset and leader epoch can be stamped
-without touching it (L3).
+without changing it (L3).
 
-**Invariant:** nothing here looks at a record.
+**Invariant:** nothing here reads a record.
 """
 
 from __future__ import annotations
@@ -18,22 +19,28 @@ from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.protocol.errors import CorruptBatch
 
 MAGIC = 2
-OFFSET_MAX = 2**63 - 1
+OFFSET_MAX = 2**63 - 1  # of eight bytes
 HEADER = Struct(">qiibIhiqqqhii")
 assert HEADER.size == BATCH_HEADER_SIZE
 OFFSET_AND_LENGTH = Struct(">qi")
 LAST_DELTA_AND_TIMESTAMP = Struct(">23xi8xq")
+PLACE = Struct(">qi4xb6xi")  # what a walk needs: base offset, length, magic, last offset delta
+PLACE_AND_TIMESTAMP = Struct(">qi4xb6xi8xq")  # and the max timestamp
 LENGTH_OVERHEAD = 12  # base offset and length itself: not counted in `length`
-LENGTH_MIN = BATCH_HEADER_SIZE - LENGTH_OVERHEAD
+LENGTH_MIN = BATCH_HEADER_SIZE - LENGTH_OVERHEAD  # a batch is its header at least
+MAGIC_POSITION = 16
 CRC_POSITION = 17
 ATTRIBUTES_POSITION = 21
+LAST_DELTA_POSITION = 23
 MAX_TIMESTAMP_POSITION = 35
+PRODUCER_ID_POSITION = 43
+RECORD_COUNT_POSITION = 57
 
 CODEC_MASK = 0x07
 APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
-DELETE_HORIZON_BIT = 0x40  # compaction's to set: the base timestamp says when a tombstone may go
+DELETE_HORIZON_BIT = 0x40  # set by compaction: the base timestamp says when a tombstone may be deleted
 KNOWN_ATTRIBUTES = 0x7F
 
 NO_PRODUCER_ID = -1
@@ -88,14 +95,14 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequences wrap from 2^31 - 1 to 0."""
+        """The last sequence; sequences wrap from 2^31 - 1 to 0."""
         if self.base_sequence < 0:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) & 0x7FFFFFFF
 
 
 def read_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`; the caller has made sure that 61 bytes are there."""
+    """The header at `position`; the caller must ensure that 61 bytes are available."""
     return BatchHeader._make(HEADER.unpack_from(data, position))
 
 
@@ -106,8 +113,8 @@ def compute_crc(view: memoryview, start: int, end: int) -> int:
 def check_whole(view: memoryview, start: int, end: int) -> BatchHeader:
     """The header of the batch that must fill `view[start:end]` exactly; CorruptBatch if it does not.
 
-    This is what recovery asks of a batch: length, magic, CRC. What a producer may send is narrower and
-    is checked by the log before it appends.
+    Recovery checks these properties of a batch: length, magic, CRC. The stricter rules for producers are
+    checked by the log before an append.
     """
     if end - start < BATCH_HEADER_SIZE:
         raise CorruptBatch(f"a batch of {end - start} bytes is shorter than its header")
@@ -124,13 +131,13 @@ def check_whole(view: memoryview, start: int, end: int) -> BatchHeader:
 
 
 def stamp(buffer: memoryview, start: int, base_offset: int, leader_epoch: int) -> None:
-    """Write the two fields that are the broker's, both outside the checksum."""
+    """Write the broker's two fields, both outside the checksum."""
     _OFFSET.pack_into(buffer, start, base_offset)
     _EPOCH.pack_into(buffer, start + 12, leader_epoch)
 
 
 def stamp_append_time(buffer: memoryview, start: int, end: int, attributes: int, now_ms: int) -> None:
-    """LogAppendTime: the header's attribute and max timestamp become the broker's, and so does the CRC."""
+    """LogAppendTime: set attribute and max timestamp in the header to the broker's, and recompute the CRC."""
     _ATTRIBUTES.pack_into(buffer, start + ATTRIBUTES_POSITION, attributes | APPEND_TIME_BIT)
     _TIMESTAMP.pack_into(buffer, start + MAX_TIMESTAMP_POSITION, now_ms)
     _CRC.pack_into(buffer, start + CRC_POSITION, compute_crc(buffer, start, end))

@@ -1,15 +1,15 @@
-"""OffsetCommit, by hand: every consumer sends it all the time.
+"""OffsetCommit, by hand: every consumer sends it continuously.
 
 | version | what changes                                         |
 |---------|------------------------------------------------------|
-| 2 to 4  | says how long the offsets are to be kept             |
+| 2 to 4  | the retention time of the offsets                    |
 | 3       | the answer has a throttle time                       |
 | 6       | each offset has the leader epoch of its record       |
 | 7       | static members                                       |
 | 8       | compact lengths and tagged fields                    |
 | 10      | topics by id                                         |
 
-**Invariant:** bytes that are no such request raise `MalformedRequest`; no more is built than they can hold.
+**Invariant:** malformed bytes raise `MalformedRequest`; the decoded objects are bounded by the bytes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from struct import error as StructError  # noqa: N812
 from typing import NamedTuple
 
 from tidelog.base.limits import ARRAY_LENGTH_MAX
+from tidelog.protocol.apis import OFFSET_COMMIT
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.wire import (
     INT32,
@@ -39,7 +40,8 @@ from tidelog.protocol.wire import (
     write_topic,
 )
 
-_FLEXIBLE, _IDS, _EPOCHS, _INSTANCES, _THROTTLE = 8, 10, 6, 7, 3
+_FLEXIBLE = OFFSET_COMMIT.flexible_version
+_IDS, _EPOCHS, _INSTANCES, _THROTTLE = 10, 6, 7, 3
 _RETENTIONS = range(2, 5)
 _WITH_EPOCH = Struct(">iqi")
 _WITHOUT_EPOCH = Struct(">iq")
@@ -47,8 +49,8 @@ _ERROR = Struct(">ih")
 _TAGGED_ERROR = Struct(">ihx")
 _EPOCH = Struct(">i")
 _ID_SIZE = 16
-_SHORT = 0x7F  # what a varint of one byte can say
-_USUAL_PART = Struct(">iqixx")  # with what stands for no metadata and no tagged fields
+_SHORT = 0x7F  # the largest varint of one byte
+_USUAL_PART = Struct(">iqixx")  # followed by no metadata and no tagged fields
 _METADATA_AT, _TAGS_AT = 16, 17
 _NO_METADATA = b"\x00\x01"  # null or empty
 _NO_TAGS = b"\x00\x00"  # neither of the topic nor of the request
@@ -74,20 +76,21 @@ class OffsetCommitRequest(NamedTuple):
 
 
 class CommitForm(NamedTuple):
-    """What the commits of one client have in common: all but correlation ids, partitions, offsets and leader
-    epochs. Whoever has it decodes only those of the next one, and encodes only those of its answer."""
+    """The common part of one client's commits: all but correlation ids, partitions, offsets and leader
+    epochs. With it, only these are decoded from the next request, and only these are encoded in its answer.
+    """
 
     size: int  # of the whole frame
     api: bytes  # its key and version
-    head: bytes  # behind the correlation id, to the number of partitions
+    head: bytes  # behind the correlation id, up to the number of partitions
     group_id: str
     epoch: int
     member_id: str
     topic: str | bytes
-    answer_head: bytes  # behind the correlation id, to the number of partitions
+    answer_head: bytes  # behind the correlation id, up to the number of partitions
 
     def parts_in(self, frame: memoryview) -> list[tuple[int, int, int]] | None:
-        """Partitions, offsets and leader epochs of a request of this form; None if it has another."""
+        """Partitions, offsets and leader epochs of a request of this form; None for another form."""
         if len(frame) != self.size:
             return None
         raw, head = bytes(frame), self.head
@@ -96,7 +99,7 @@ class CommitForm(NamedTuple):
         return _usual_parts(raw[_HEAD_AT + len(head) : -len(_NO_TAGS)])
 
     def well(self, partitions: Sequence[int]) -> bytes:
-        """What the answer that all of these are committed has behind its correlation id."""
+        """What the answer that all of these are committed has behind its correlation id, unthrottled."""
         told = b"".join([_TAGGED_ERROR.pack(partition, 0) for partition in partitions])
         return self.answer_head + told + _NO_TAGS
 
@@ -104,7 +107,7 @@ class CommitForm(NamedTuple):
 def decode_offset_commit(
     version: int, data: memoryview, position: int
 ) -> tuple[OffsetCommitRequest, CommitForm | None]:
-    """The request behind the header of a frame and, if it is a usual one of one topic, its form."""
+    """The request behind the header of a frame and, for a usual request about one topic, its form."""
     frame = bytes(data)
     usual = _decode_usual(version, frame, position) if version >= _FLEXIBLE else None
     if usual is None:
@@ -114,26 +117,26 @@ def decode_offset_commit(
         return request, None
     ((topic, parts),) = request.topics
     head = frame[_HEAD_AT : end - len(_NO_TAGS) - len(parts) * _USUAL_PART.size]
-    answer = encode_offset_commit(version, 0, [(topic, ())])
+    answer = encode_offset_commit(version, 0, 0, [(topic, ())])
     answer_head = answer[_FRAME_HEAD.size : -len(_NO_TAGS) - 1] + head[-1:]
     member = request.group_id, request.epoch, request.member_id
     return request, CommitForm(end, frame[:_API_SIZE], head, *member, topic, answer_head)
 
 
 def frame_of(correlation_id: int, rest: bytes) -> bytes:
-    """The whole frame of an answer, by what it has behind its correlation id."""
+    """The whole frame of an answer, from the bytes behind its correlation id."""
     return _FRAME_HEAD.pack(len(rest) + _API_SIZE, correlation_id) + rest
 
 
 def decode_usual(version: int, data: bytes, position: int) -> OffsetCommitRequest | None:
-    """What nearly all clients send: short names, dynamic members, no metadata, nothing tagged; five times as
-    fast as `decode_any`, which None leaves it to."""
+    """The request that nearly all clients send: short names, dynamic members, no metadata, no tags; five
+    times as fast as `decode_any`. None for other requests."""
     usual = _decode_usual(version, data, position)
     return usual[0] if usual is not None else None
 
 
 def _decode_usual(version: int, data: bytes, position: int) -> tuple[OffsetCommitRequest, int] | None:
-    """Also where it ends."""
+    """`decode_usual`, with the position of the end."""
     try:
         member = position + data[position] + _EPOCH.size
         instance = member + data[member]
@@ -228,7 +231,10 @@ def _decode_parts(
 
 
 def encode_offset_commit(
-    version: int, correlation_id: int, topics: Sequence[tuple[str | bytes, Sequence[tuple[int, int]]]]
+    version: int,
+    correlation_id: int,
+    throttle_time_ms: int,
+    topics: Sequence[tuple[str | bytes, Sequence[tuple[int, int]]]],
 ) -> bytes:
     """The whole frame of the answer: for each partition its index and error code."""
     is_flexible = version >= _FLEXIBLE
@@ -236,7 +242,7 @@ def encode_offset_commit(
     if is_flexible:
         out.append(0)
     if version >= _THROTTLE:
-        out += b"\x00\x00\x00\x00"
+        out += INT32.pack(throttle_time_ms)
     write_array_length(out, len(topics), is_flexible)
     for topic, parts in topics:
         write_topic(out, topic, is_flexible)

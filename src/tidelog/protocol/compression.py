@@ -1,10 +1,10 @@
 """The four codecs of a record batch, by Kafka's numbers.
 
-What is written is what Kafka's own client reads: snappy in xerial's framing, lz4 frames of independent
+The output is readable by Kafka's own client: snappy in xerial's framing, lz4 frames of independent
 blocks without a content checksum, zstd at level 3. Snappy is read with and without the framing.
 
-**Invariant:** `decompress` allocates at most `size_max` and raises `CorruptBatch`, nothing else, on bytes
-that are damaged or unfold to more.
+**Invariant:** `decompress` allocates at most `size_max` and raises only `CorruptBatch`, for bytes
+that are damaged or decompress to more.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _XERIAL_BLOCK_SIZE = 32 * 1024
 _BLOCK_LENGTH = Struct(">i")
-# A snappy element of three bytes can stand for 64: no block unfolds to more than this times its size.
-_SNAPPY_RATIO_MAX = 22
+# A snappy element of three bytes can expand to 64: no block decompresses to more than this factor.
+_SNAPPY_RATIO_MAX = 22  # a copy of 64 bytes takes three
 
 
 class _DecompressInto(Protocol):
@@ -48,7 +48,7 @@ _INTO: dict[int, _DecompressInto] = {
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`level` is by Kafka's numbers: None, -1 of gzip and 9 of lz4 are the usual one."""
+    """The compressed data. `level` is by Kafka's numbers; None, -1 for gzip and 9 for lz4 are the default."""
     match codec:
         case 0:
             return bytes(data)
@@ -65,11 +65,11 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
         case 4:
             return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
         case _:
-            raise ValueError(f"there is no codec {codec}")
+            raise ValueError(f"unknown codec {codec}")
 
 
 def decompress(codec: int, data: Buffer, size_max: int) -> bytes:
-    """What `data` unfolds to; CorruptBatch if that is more than `size_max` bytes."""
+    """The decompressed data; CorruptBatch if it has more than `size_max` bytes."""
     if codec == NONE:
         if len(data) > size_max:
             raise _too_large(codec, size_max)
@@ -79,12 +79,12 @@ def decompress(codec: int, data: Buffer, size_max: int) -> bytes:
             return _decompress_xerial(data, size_max)
         return _decompress_snappy(data, 0, size_max)
     if codec not in _INTO:
-        raise CorruptBatch(f"there is no codec {codec}")
+        raise CorruptBatch(f"unknown codec {codec}")
     return _decompress_growing(codec, data, size_max)
 
 
 def _decompress_growing(codec: int, data: Buffer, size_max: int) -> bytes:
-    """Try again with a larger buffer while the last was too small: nothing in the data is believed."""
+    """Decompress with growing buffers: the sizes in the data are not trusted."""
     decompress_into = _INTO[codec]
     size = min(size_max, max(_FIRST_GUESS_SIZE, 4 * len(data)))
     while True:
@@ -102,13 +102,13 @@ def _decompress_growing(codec: int, data: Buffer, size_max: int) -> bytes:
 
 
 def _too_large(codec: int, size_max: int) -> OversizedBatch:
-    return OversizedBatch(f"{CODEC_NAMES[codec]}: unfolds to more than {size_max} bytes")
+    return OversizedBatch(f"{CODEC_NAMES[codec]}: decompresses to more than {size_max} bytes")
 
 
 def _compress_xerial(data: Buffer) -> bytes:
     view = memoryview(data)
     out = bytearray(_XERIAL_HEADER)
-    # One block even of nothing: some readers take a bare header for raw snappy.
+    # One block even for empty data: some readers take a bare header for raw snappy.
     for start in range(0, max(1, len(view)), _XERIAL_BLOCK_SIZE):
         block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
         out += _BLOCK_LENGTH.pack(len(block))
@@ -135,13 +135,13 @@ def _decompress_xerial(data: Buffer, size_max: int) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, size_before: int, size_max: int) -> bytes:
-    """One block, where `size_before` bytes of what is allowed are used already."""
+    """One block, when `size_before` bytes of the limit are used already."""
     try:
         size = cramjam.snappy.decompress_raw_len(data)
         if size_before + size > size_max:
             raise _too_large(SNAPPY, size_max)
         if size > _SNAPPY_RATIO_MAX * len(data):
-            raise CorruptBatch(f"snappy: {len(data)} bytes cannot unfold to {size}")
+            raise CorruptBatch(f"snappy: {len(data)} bytes cannot decompress to {size}")
         out = bytearray(size)
         written = cramjam.snappy.decompress_raw_into(data, out)
     except cramjam.DecompressionError as problem:

@@ -1,15 +1,15 @@
-"""What consumers tell each other inside JoinGroup and SyncGroup: subscriptions and assignments.
+"""The messages of consumers inside JoinGroup and SyncGroup: subscriptions and assignments.
 
 | version of a subscription | adds                                         |
 |---------------------------|----------------------------------------------|
 | 0                         | topics, user data                            |
 | 1                         | the partitions that the member owns          |
-| 2                         | the generation it owns them from             |
+| 2                         | the generation in which it owned them        |
 | 3                         | its rack                                     |
 
-A newer version than these is read as the newest, as clients do.
+A newer version is read as the newest of these, as clients do.
 
-**Invariant:** bytes that are no subscription or assignment raise `MalformedRequest`.
+**Invariant:** malformed bytes raise `MalformedRequest`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelog.protocol.wire import (
     write_string,
 )
 
-SUBSCRIPTION_VERSION_MAX = 3
+SUBSCRIPTION_VERSION_MAX = 3  # of the fields that are known; later ones follow them
 
 
 class Subscription(NamedTuple):
@@ -62,7 +62,7 @@ def read_subscription(data: bytes) -> Subscription:
 
 
 def read_assignment(data: bytes) -> dict[str, tuple[int, ...]]:
-    """The partitions by topic; none for the empty bytes that a member gets who was forgotten."""
+    """The partitions by topic; none for the empty assignment of a member that the leader left out."""
     if not data:
         return {}
     version, position = read_int16(data, 0, "the version of an assignment")

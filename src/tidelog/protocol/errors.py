@@ -1,11 +1,20 @@
-"""What can be wrong with bytes that came over the wire or from a disk.
+"""What can be wrong: with bytes that came over the wire or from a disk, and with what they ask for.
 
-**Invariant:** everything in this room that reads bytes raises one of these and nothing else.
+**Invariant:** everything in this room that reads bytes raises only these.
 """
+
+from typing import NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-__all__ = ["CorruptBatch", "ErrorCode", "MalformedRequest", "OversizedBatch", "RefusedBatch"]
+__all__ = ["CorruptBatch", "ErrorCode", "MalformedRequest", "OversizedBatch", "Problem", "RefusedBatch"]
+
+
+class Problem(NamedTuple):
+    """Why something that was asked for is not done, as its client hears it; without an error it is done."""
+
+    error: ErrorCode
+    message: str
 
 
 class MalformedRequest(Exception):
@@ -13,11 +22,11 @@ class MalformedRequest(Exception):
 
 
 class CorruptBatch(Exception):
-    """A record batch, or the records inside it, contradict themselves."""
+    """A record batch, or its records, are inconsistent."""
 
 
 class OversizedBatch(CorruptBatch):
-    """Compressed bytes that unfold to more than is taken."""
+    """Compressed bytes that decompress to more than the limit."""
 
 
 class RefusedBatch(Exception):

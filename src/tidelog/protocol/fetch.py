@@ -17,10 +17,11 @@ from typing import NamedTuple
 from tidelog.base.files import Buffer, FileSlice
 from tidelog.base.limits import ARRAY_LENGTH_MAX, REPLICA_COPIED_SIZE_MAX
 from tidelog.protocol import wire
+from tidelog.protocol.apis import FETCH
 from tidelog.protocol.errors import MalformedRequest
 
 _SESSIONS = 7
-_FLEXIBLE = 12
+_FLEXIBLE = FETCH.flexible_version
 _TOPIC_IDS = 13
 _REPLICA_STATE = 15
 _ENDPOINTS = 16
@@ -85,7 +86,7 @@ class FetchRequest:
 
 
 class FetchedPartition:
-    """What one partition answers to a fetch."""
+    """The answer for one partition of a fetch."""
 
     __slots__ = (
         "aborted",
@@ -120,7 +121,7 @@ class FetchedPartition:
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
-        self.aborted = aborted  # (producer id, first offset); null where the reader does not ask
+        self.aborted = aborted  # (producer id, first offset); None for a reader without read_committed
         self.preferred_read_replica = preferred_read_replica
         self.records = records
         self.diverging_epoch = diverging_epoch
@@ -141,11 +142,11 @@ _unpack_partition = _PARTITION_V12.unpack_from
 _make_partition = FetchPartition._make
 
 
-# From version 15 on, of a request for one partition: all up to what is forgotten.
+# From version 15 on, a request for one partition: everything before the forgotten topics.
 _ONE_PARTITION = Struct(">iiibiiB16sBiiqiqiH")
 ONE = 2  # the length of an array, and one
-_NO_MORE = b"\1\1\0"  # nothing forgotten, no rack and no tags: how nearly every request ends
-OF_REPLICA = b"\1\1\1\1\x0d"  # the same with the replica's state, which is all that follows
+_NO_MORE = b"\1\1\0"  # no forgotten topics, no rack and no tags: the usual end of a request
+OF_REPLICA = b"\1\1\1\1\x0d"  # the same with the replica's state and no more
 _OF_REPLICA_SIZE = len(OF_REPLICA) + 13
 
 
@@ -162,7 +163,7 @@ def decode_fetch(data: Buffer, position: int, version: int) -> FetchRequest:
 
 
 def _decode_one_partition(data: Buffer, position: int) -> FetchRequest | None:
-    """A request for one partition, of a follower or of a consumer without a rack; None if it is another."""
+    """A request for one partition, of a follower or of a consumer without a rack; None for other requests."""
     fields = _ONE_PARTITION.unpack_from(data, position)
     if fields[6] != ONE or fields[8] != ONE or fields[15]:
         return None
@@ -189,7 +190,7 @@ def _decode(data: Buffer, position: int, version: int) -> FetchRequest:
     else:
         request = FetchRequest(*_unpack_head_v4(data, position))
         position += 17
-    if flexible and data[position] == 1:  # an incremental fetch that changes nothing
+    if flexible and data[position] == 1:  # an incremental fetch without changes
         position += 1
     else:
         request.topics, position = _decode_topics(data, position, version, flexible)
@@ -353,7 +354,7 @@ def encode_fetch(
     return pieces
 
 
-_ONE_FETCHED = Struct(">iixihiB16sBihqqqxi")  # all up to the records; the last pad is a null array
+_ONE_FETCHED = Struct(">iixihiB16sBihqqqxi")  # everything before the records; the last pad is a null array
 NO_TAGS_THRICE = b"\0\0\0"
 
 
@@ -365,8 +366,7 @@ def _encode_one_partition(
     topic: str | bytes,
     partitions: list[FetchedPartition],
 ) -> bytes | None:
-    """One partition with a few records that are in memory, as followers are told of them; None if it is more
-    than that."""
+    """One partition with a few records in memory, the usual answer to a follower; None for other answers."""
     (fetched,) = partitions
     records = fetched.records
     if not isinstance(records, bytes | bytearray) or not isinstance(topic, bytes):
@@ -402,7 +402,7 @@ def _size_of(piece: Piece) -> int:
 
 
 def _write_partition(out: bytearray, partition: FetchedPartition, version: int, flexible: bool) -> None:
-    """All of a partition up to its records."""
+    """Write the fields of a partition before its records."""
     records = partition.records
     if records is None:
         size = 0
@@ -453,9 +453,9 @@ def _write_tagged_fields(out: bytearray, partition: FetchedPartition) -> None:
 
 
 def _add_records(pieces: list[Piece], records: FileSlice | bytes | bytearray | list[FileSlice]) -> bytearray:
-    """Put records behind what is written, and open a buffer for what follows them.
+    """Add records behind the written bytes, and open a buffer for the bytes after them.
 
-    An empty slice stays among the pieces too: whoever sends it releases its pin.
+    Empty slices are added as well: the sender releases their pins.
     """
     if isinstance(records, list):
         pieces.extend(records)

@@ -1,8 +1,7 @@
-"""Fetch as those who ask see it, clients and followers: requests by partition, responses that say where the
-records stand.
+"""Fetch for clients and followers: requests by partition, and responses with the positions of the records.
 
-**Versions:** 4–18, as in `tidelog.protocol.fetch`, which is the other end.
-**Invariant:** records are not copied; a response that is none raises `MalformedRequest`.
+**Versions:** 4–18, as in `tidelog.protocol.fetch`, the broker's end.
+**Invariant:** records are not copied; a malformed response raises `MalformedRequest`.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from typing import NamedTuple
 
 from tidelog.base.files import Buffer
 from tidelog.protocol import wire
+from tidelog.protocol.apis import FETCH
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.fetch import NO_TAGS_THRICE, OF_REPLICA, ONE, FetchPartition, FetchRequest
 
-_API_KEY = 1
 _SESSIONS = 7
-_FLEXIBLE = 12
+_FLEXIBLE = FETCH.flexible_version
 _TOPIC_IDS = 13
 _REPLICA_STATE = 15
 _ENDPOINTS = 16
@@ -34,7 +33,7 @@ _ABORTED = Struct(">qq")
 
 
 class ReceivedPartition:
-    """One partition of a fetch response; its records are `data[start:end]` of what was decoded."""
+    """One partition of a fetch response; its records are `data[start:end]` of the decoded data."""
 
     __slots__ = (
         "aborted",
@@ -81,7 +80,7 @@ def encode_fetch_request(
         return _encode_one_partition(version, correlation_id, client_id.encode(), request)
     flexible = version >= _FLEXIBLE
     out = bytearray()
-    wire.write_request_head(out, _API_KEY, version, correlation_id, client_id, flexible)
+    wire.write_request_head(out, FETCH.key, version, correlation_id, client_id, flexible)
     if version < _REPLICA_STATE:
         out += wire.INT32.pack(request.replica_id)
     out += _WAIT.pack(request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level)
@@ -107,7 +106,7 @@ def encode_fetch_request(
 
 
 def _is_of_one_partition(request: FetchRequest) -> bool:
-    """Whether a replica asks for that, and has nothing else to say."""
+    """Whether a replica's request has one partition and nothing else."""
     is_plain = not (request.forgotten or request.rack_id or request.cluster_id is not None)
     is_one = len(request.topics) == 1 and len(request.topics[0][1]) == 1
     return is_plain and is_one and request.replica_id >= 0
@@ -115,7 +114,7 @@ def _is_of_one_partition(request: FetchRequest) -> bool:
 
 @lru_cache(maxsize=16)
 def _one_partition_form(client_id_size: int) -> Struct:
-    """Of the whole frame of a request for one partition."""
+    """The whole frame of a request for one partition."""
     return Struct(f">ihhih{client_id_size}sxiiibiiB16sBiiqiqiH5siqx")
 
 
@@ -126,7 +125,7 @@ def _encode_one_partition(
     form = _one_partition_form(len(client_id))
     return form.pack(
         form.size - wire.INT32.size,
-        _API_KEY,
+        FETCH.key,
         version,
         correlation_id,
         len(client_id),
@@ -188,7 +187,7 @@ def _write_tagged_fields(out: bytearray, request: FetchRequest, version: int) ->
 
 
 def decode_fetch_response(data: Buffer, position: int, version: int) -> FetchResponse:
-    """Decode the body that begins at `position`, behind the header, and ends where `data` ends."""
+    """The decoded body, from `position` behind the header to the end of `data`."""
     if version >= _TOPIC_IDS and len(data) > position + _ONE_RECEIVED.size:
         response = _decode_one_partition(data, position)
         if response is not None:
@@ -217,7 +216,7 @@ def decode_fetch_response(data: Buffer, position: int, version: int) -> FetchRes
 
 
 def _decode_one_partition(data: Buffer, position: int) -> FetchResponse | None:
-    """A response about one partition, without aborted transactions and tags; None if it is another."""
+    """A response for one partition, without aborted transactions and tags; None for other responses."""
     (
         throttle_time_ms,
         error_code,

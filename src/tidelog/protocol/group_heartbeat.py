@@ -1,11 +1,11 @@
-"""ConsumerGroupHeartbeat, by hand: members send it all the time, some with hundreds of partitions.
+"""ConsumerGroupHeartbeat, by hand: members send it continuously, some with hundreds of partitions.
 
 | version | what changes                                                     |
 |---------|------------------------------------------------------------------|
 | 0       |                                                                  |
-| 1       | a pattern; the client makes the member's id                      |
+| 1       | a pattern; the client chooses the member id                      |
 
-**Invariant:** bytes that are no such request raise `MalformedRequest`; no more is built than they can hold.
+**Invariant:** malformed bytes raise `MalformedRequest`; the decoded objects are bounded by the bytes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from tidelog.protocol.wire import (
 _PATTERN_VERSION = 1
 _HEAD = Struct(">iibih")  # frame size, correlation id, tags; throttle time, error code
 _EPOCH_AND_INTERVAL = Struct(">ii")
-# Epoch, instance, rack, rebalance timeout, topics, pattern, assignor, how many topics are owned and one more.
+# Epoch, instance, rack, rebalance timeout, topics, pattern, assignor, number of owned topics plus one.
 _USUAL = Struct(">iBBiBBBB")
-_SHORT = 0x7F  # what a varint of one byte can say
+_SHORT = 0x7F  # the largest varint of one byte
 _ONE = 2
 _ID_SIZE = 16
-_NULL, _PRESENT = b"\xff", b"\x01"  # of a structure that may be left out
+_NULL, _PRESENT = b"\xff", b"\x01"  # of an optional structure
 
 Partitions = dict[bytes, tuple[int, ...]]
 
@@ -62,8 +62,8 @@ def decode_group_heartbeat(version: int, data: memoryview, position: int) -> Gro
 
 
 def decode_usual(version: int, data: bytes, position: int) -> GroupHeartbeatRequest | None:
-    """What members send that are in: who they are, nothing new of them and, at times, what they own of one
-    topic; four times as fast as `decode_any`, which None leaves it to."""
+    """The usual heartbeat of a member: its identity, no changes and, at times, its partitions of one topic;
+    four times as fast as `decode_any`. None for other requests."""
     try:
         member = position + data[position]
         rest = member + data[member]
@@ -154,6 +154,7 @@ def _read_partitions(data: memoryview, position: int) -> tuple[Partitions | None
 
 def encode_group_heartbeat(
     correlation_id: int,
+    throttle_time_ms: int,
     error_code: int,
     message: str | None,
     member_id: str | None,
@@ -162,7 +163,7 @@ def encode_group_heartbeat(
     assigned: Mapping[bytes, Iterable[int]] | None,
 ) -> bytes:
     """The whole frame of the answer."""
-    out = bytearray(_HEAD.pack(0, correlation_id, 0, 0, error_code))
+    out = bytearray(_HEAD.pack(0, correlation_id, 0, throttle_time_ms, error_code))
     write_compact_string(out, message)
     write_compact_string(out, member_id)
     out += _EPOCH_AND_INTERVAL.pack(epoch, interval_ms)

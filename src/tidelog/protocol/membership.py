@@ -10,7 +10,7 @@
 |           | 8       | a reason                                                                  |
 |           | 9       | the answer may tell the leader to skip the assignment                     |
 
-**Invariant:** bytes that are no such request raise `MalformedRequest`; no more is built than they can hold.
+**Invariant:** malformed bytes raise `MalformedRequest`; the decoded objects are bounded by the bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ from tidelog.protocol.wire import (
 _FRAME_HEAD = Struct(">ii")
 _ERROR = Struct(">h")
 _ERROR_AND_GENERATION = Struct(">hi")
-_NO_THROTTLE = b"\x00\x00\x00\x00"
 
 Text = Callable[[memoryview, int, str], tuple[str, int]]
 NullableText = Callable[[memoryview, int, str], tuple[str | None, int]]
@@ -173,11 +172,11 @@ class JoinResponse(NamedTuple):
     members: tuple[tuple[str, str | None, bytes], ...]
 
 
-def encode_join(version: int, correlation_id: int, answer: JoinResponse) -> bytes:
+def encode_join(version: int, correlation_id: int, throttle_time_ms: int, answer: JoinResponse) -> bytes:
     """The whole frame of the answer."""
     is_flexible = version >= 6
     write = write_compact_string if is_flexible else write_string
-    out = _head(correlation_id, is_flexible, version >= 2)
+    out = _head(correlation_id, is_flexible, throttle_time_ms if version >= 2 else None)
     out += _ERROR_AND_GENERATION.pack(answer.error_code, answer.generation)
     if version >= 7:
         write(out, answer.protocol_type)
@@ -202,13 +201,14 @@ def encode_join(version: int, correlation_id: int, answer: JoinResponse) -> byte
 def encode_sync(
     version: int,
     correlation_id: int,
+    throttle_time_ms: int,
     error_code: int,
     protocol_type: str | None,
     protocol_name: str | None,
     assignment: bytes,
 ) -> bytes:
     is_flexible = version >= 4
-    out = _head(correlation_id, is_flexible, version >= 1)
+    out = _head(correlation_id, is_flexible, throttle_time_ms if version >= 1 else None)
     out += _ERROR.pack(error_code)
     if version >= 5:
         write_compact_string(out, protocol_type)
@@ -217,19 +217,19 @@ def encode_sync(
     return _framed(out, is_flexible)
 
 
-def encode_heartbeat(version: int, correlation_id: int, error_code: int) -> bytes:
+def encode_heartbeat(version: int, correlation_id: int, throttle_time_ms: int, error_code: int) -> bytes:
     is_flexible = version >= 4
-    out = _head(correlation_id, is_flexible, version >= 1)
+    out = _head(correlation_id, is_flexible, throttle_time_ms if version >= 1 else None)
     out += _ERROR.pack(error_code)
     return _framed(out, is_flexible)
 
 
-def _head(correlation_id: int, is_flexible: bool, has_throttle: bool) -> bytearray:
+def _head(correlation_id: int, is_flexible: bool, throttle_time_ms: int | None) -> bytearray:
     out = bytearray(_FRAME_HEAD.pack(0, correlation_id))
     if is_flexible:
         out.append(0)
-    if has_throttle:
-        out += _NO_THROTTLE
+    if throttle_time_ms is not None:
+        out += INT32.pack(throttle_time_ms)
     return out
 
 

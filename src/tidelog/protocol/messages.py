@@ -1,9 +1,9 @@
-"""The thin face of kio: one request in, one response out, for every API but Produce and Fetch.
+"""A thin layer over kio: one request in, one response out, for every API without a codec of its own here.
 
-kio has a class for each version of a message; `make` takes the fields of the newest and leaves out what
-an older version does not have, so a handler is written once.
+kio has a class for each version of a message; `make` accepts the fields of the newest version and omits those
+that an older version lacks, so a handler is written once.
 
-**Invariant:** a request is measured before it is decoded; what cannot be decoded is a MalformedRequest.
+**Invariant:** a request is measured before it is decoded; malformed bytes raise MalformedRequest.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kio.serial.errors import SerialError
 from kio.static.constants import EntityType
 
 from tidelog.base.files import Buffer
+from tidelog.protocol.apis import API_VERSIONS
 from tidelog.protocol.errors import MalformedRequest
 from tidelog.protocol.shape import Measure, check_shape
 from tidelog.protocol.wire import write_array_length
 
-API_VERSIONS_KEY = 18
 _FRAME_HEAD = Struct(">ii")
 _REQUEST_HEAD = Struct(">hhih")
 
@@ -36,7 +36,7 @@ def decode_request(api_key: int, version: int, data: Buffer, position: int) -> A
     message = _request_type(api_key, version)
     body = bytes(memoryview(data)[position:])
     measure = Measure()
-    check_shape(message, body, 0, measure)  # bytes behind the message are let be: librdkafka sends some
+    check_shape(message, body, 0, measure)  # trailing bytes are ignored: librdkafka sends some
     body = measure.apply_cuts(body)
     try:
         return entity_reader(message)(body, 0)[0]
@@ -48,7 +48,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: A
     """The whole frame: size, response header, body."""
     buffer = io.BytesIO()
     buffer.write(_FRAME_HEAD.pack(0, correlation_id))
-    if response.__flexible__ and api_key != API_VERSIONS_KEY:
+    if response.__flexible__ and api_key != API_VERSIONS.key:
         buffer.write(b"\x00")
     entity_writer(type(response))(buffer, response)
     frame = buffer.getbuffer()
@@ -57,7 +57,7 @@ def encode_response(api_key: int, version: int, correlation_id: int, response: A
 
 
 def encode_request(api_key: int, version: int, client_id: str, request: Any) -> bytes:
-    """A request from its API key on, under number 0."""
+    """A request from its API key on, with correlation id 0."""
     buffer = io.BytesIO()
     name = client_id.encode()
     buffer.write(_REQUEST_HEAD.pack(api_key, version, 0, len(name)) + name)
@@ -68,7 +68,7 @@ def encode_request(api_key: int, version: int, client_id: str, request: Any) -> 
 
 
 def encode_part(part: Any) -> bytes:
-    """A part of a response, where the whole is put together by hand."""
+    """A part of a response that is assembled by hand."""
     buffer = io.BytesIO()
     entity_writer(type(part))(buffer, part)
     return buffer.getvalue()
@@ -89,7 +89,7 @@ def encode_array(parts: Sequence[bytes], is_flexible: bool) -> bytes:
 
 @cache
 def request_types(api_key: int, version: int) -> ModuleType:
-    """The classes that a request is made of."""
+    """The module with the classes of a request."""
     return load_payload_module(api_key, version, EntityType.request)
 
 
@@ -100,7 +100,7 @@ def _request_type(api_key: int, version: int) -> type[Any]:
 
 @cache
 def response_types(api_key: int, version: int) -> ModuleType:
-    """The module whose classes a response of that version is made of."""
+    """The module with the classes of a response."""
     return load_payload_module(api_key, version, EntityType.response)
 
 
@@ -115,6 +115,6 @@ def _field_names(message: Any) -> frozenset[str]:
 
 
 def make(message: Any, /, **values: Any) -> Any:
-    """An entity with those of the values that its version has."""
+    """An entity from those of the values that its version has."""
     names = _field_names(message)
     return message(**{name: value for name, value in values.items() if name in names})

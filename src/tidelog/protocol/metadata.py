@@ -1,7 +1,7 @@
-"""The topics of a Metadata answer, written by hand: there may be ten thousand partitions in it.
+"""The topics of a Metadata answer, encoded by hand: there may be ten thousand partitions.
 
-kio takes 35 µs for a partition, which would hold every other client up for a third of a second. The rest of
-the answer is kio's; `splice_topics` puts the two together.
+kio takes 35 µs per partition, which would delay every other client by a third of a second. kio encodes the
+rest of the answer; `splice_topics` joins the two.
 
 | from version | what is added                                                             |
 |--------------|---------------------------------------------------------------------------|
@@ -14,7 +14,7 @@ the answer is kio's; `splice_topics` puts the two together.
 | 12           | names that are null                                                       |
 | 13           | an error behind the topics                                                |
 
-**Invariant:** byte for byte what kio writes.
+**Invariant:** byte for byte the output of kio.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from struct import Struct
 
+from tidelog.protocol.apis import METADATA
 from tidelog.protocol.wire import write_array_length, write_compact_string, write_string
 
 _SIZE = Struct(">i")
@@ -29,7 +30,7 @@ _HEAD = Struct(">h")
 _INDEX = Struct(">hi")
 _INT = Struct(">i")
 _NO_ID = bytes(16)
-_FLEXIBLE = 9
+_FLEXIBLE = METADATA.flexible_version
 _TAIL_SIZES = {8: 4, 9: 5, 10: 5, 11: 1, 12: 1, 13: 3}  # what stands behind the topics
 
 
@@ -38,7 +39,7 @@ DescribedPartition = tuple[int, int, int, int, Sequence[int], Sequence[int], Seq
 
 
 class TopicWriter:
-    """Writes topics for one answer. Partitions that differ by nothing but their index share their bytes."""
+    """Encodes topics for one answer. Partitions that differ only in their index share their bytes."""
 
     def __init__(self, version: int) -> None:
         self._version = version
@@ -83,7 +84,7 @@ class TopicWriter:
     def _end(
         self, leader: int, epoch: int, replicas: Sequence[int], in_sync: Sequence[int], offline: Sequence[int]
     ) -> bytes:
-        """All of a partition that follows its index."""
+        """The fields of a partition after its index."""
         out = _INT.pack(leader)
         if self._version >= 7:
             out += _INT.pack(epoch)
@@ -106,7 +107,7 @@ class TopicWriter:
         return bytes(out)
 
     def splice(self, frame: bytes, topics: Sequence[bytes]) -> bytes:
-        """Put topics into a whole answer, size prefix included, that was written without any."""
+        """Insert topics into a complete answer, with size prefix, that was encoded without topics."""
         tail_size = _TAIL_SIZES.get(self._version, 0)
         end = len(frame) - tail_size
         begin = end - len(self._length(0))

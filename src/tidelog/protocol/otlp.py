@@ -1,13 +1,12 @@
-"""Metrics as clients push them: OTLP's protobuf, of which the few messages that hold numbers are read.
+"""Metrics pushed by clients: OTLP's protobuf, of which only the messages with numbers are read.
 
     MetricsData > ResourceMetrics > ScopeMetrics > Metric > gauge, sum, histogram or summary > data points
 
-A field is looked up by its tag (number and wire type); what is not looked for is skipped, as protobuf wants
-it. Of histograms and summaries the count and the sum are kept.
+A field is found by its tag (number and wire type); other fields are skipped, as protobuf requires.
+Of histograms and summaries the count and the sum are kept.
 
-**Invariant:** bytes that are no such message raise `CorruptBatch` and nothing else; work and memory are
-bounded by `OTLP_FIELDS_MAX` and `OTLP_POINTS_MAX`, whatever the bytes say. The labels of a resource are put
-in order once, and shared by the points that have none of their own.
+**Invariant:** malformed bytes raise only `CorruptBatch`; work and memory are bounded by `OTLP_FIELDS_MAX` and
+`OTLP_POINTS_MAX`. The labels of a resource are sorted once, and shared by the points without own labels.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tidelog.base.limits import OTLP_FIELDS_MAX, OTLP_LABELS_MAX, OTLP_NAME_LENG
 from tidelog.protocol.errors import CorruptBatch
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_VARINT_SHIFT_MAX = 63
+_VARINT_SHIFT_MAX = 63  # of a number of eight bytes
 _DOUBLE = Struct("<d")
 _UINT64 = Struct("<Q")
 _INT64 = Struct("<q")
@@ -36,7 +35,7 @@ _FIRST, _SECOND = _tag(1, _BYTES), _tag(2, _BYTES)
 _GAUGE, _SUM = _tag(5, _BYTES), _tag(7, _BYTES)
 _HISTOGRAM, _EXPONENTIAL, _SUMMARY = _tag(9, _BYTES), _tag(10, _BYTES), _tag(11, _BYTES)
 _NUMBERS = (_GAUGE, _SUM)
-# Where each kind of data point has its attributes; all have the time in the third field.
+# The field of the attributes in each kind of data point; the time is always the third field.
 _ATTRIBUTES = {
     _GAUGE: _tag(7, _BYTES),
     _SUM: _tag(7, _BYTES),
@@ -57,12 +56,12 @@ class Point(NamedTuple):
     labels: Labels
     value: float
     time_ms: int
-    is_counter: bool  # only ever grows
-    is_delta: bool  # what was added since the last time, not what there is
+    is_counter: bool  # never decreases
+    is_delta: bool  # the change since the last push, not the total
 
 
 class _Message:
-    """The bytes, and how many fields and points may still be looked at."""
+    """The bytes, and the number of fields and points that may still be read."""
 
     __slots__ = ("data", "left", "points_left")
 
@@ -82,7 +81,7 @@ class _Message:
             raise CorruptBatch(f"telemetry: more than {OTLP_POINTS_MAX} points")
 
     def fields(self, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Of each field its tag and, for a varint, the value and 0; for others, where they start and end."""
+        """For each field its tag and, for a varint, the value and 0; for others, start and end."""
         position = start
         data = self.data
         while position < end:
@@ -108,7 +107,7 @@ class _Message:
             position += size
 
     def within(self, start: int, end: int, wanted: int) -> Iterator[tuple[int, int]]:
-        """Where each field with that tag starts and ends."""
+        """Start and end of each field with that tag."""
         return ((first, last) for tag, first, last in self.fields(start, end) if tag == wanted)
 
     def text(self, start: int, end: int) -> str:
@@ -130,7 +129,7 @@ class _Message:
 
 
 def decode_metrics(data: bytes) -> list[Point]:
-    """All data points, each with the labels of the resource that it belongs to."""
+    """All data points, each with the labels of its resource."""
     message = _Message(data)
     points: list[Point] = []
     for resource_start, resource_end in message.within(0, len(data), _FIRST):
@@ -206,7 +205,7 @@ def _metric(message: _Message, start: int, end: int, inherited: Labels) -> list[
 def _data_point(
     message: _Message, start: int, end: int, kind: int, inherited: Labels
 ) -> tuple[Labels, int, float, float]:
-    """Its labels, its time and its number; of a distribution the count and the sum."""
+    """Labels, time and number of a data point; for a distribution the count and the sum."""
     own: list[tuple[str, str]] = []
     time_ms = 0
     value: float = 0
@@ -231,5 +230,5 @@ def _data_point(
 
 
 def _told(labels: list[tuple[str, str]]) -> Labels:
-    """Each label once, in the order of their names; the point's own before the resource's."""
+    """Each label once, sorted by name; the point's own labels override the resource's."""
     return tuple(sorted({key: value for key, value in labels if key}.items())[:OTLP_LABELS_MAX])

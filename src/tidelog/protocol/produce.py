@@ -1,12 +1,12 @@
-"""The bodies of Produce, by hand, because every record that comes in passes here.
+"""The bodies of Produce, by hand, because every incoming record passes here.
 
-`decode_produce` names where each partition's records stand in the frame; it copies nothing but names.
-The commonest shape (one topic, one partition, no transaction) has a short way of two `unpack`s; it
-gives up on anything else, and the general way, which checks every read, takes it from the start.
+`decode_produce` returns the position of each partition's records in the frame; it copies only names.
+The commonest shape (one topic, one partition, no transaction) is decoded by two `unpack`s; any other request
+is decoded from the start by the general function, which checks every read.
 
 **Versions:** 3–13. 5 adds log start offset to the response, 8 record errors, 9 is flexible,
 10 adds the leader hints of KIP-951, 13 names topics by id.
-**Invariant:** only `MalformedRequest` is raised; what is returned lies inside the frame.
+**Invariant:** only `MalformedRequest` is raised; the returned positions are inside the frame.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from __future__ import annotations
 from struct import Struct, error
 
 from tidelog.base.files import Buffer
-from tidelog.base.limits import ARRAY_LENGTH_MAX
+from tidelog.base.limits import ARRAY_LENGTH_MAX, PRODUCE_FRAMES_CACHED_MAX
 from tidelog.protocol import wire
+from tidelog.protocol.apis import PRODUCE
 from tidelog.protocol.errors import MalformedRequest
 
-_FLEXIBLE = 9
+_FLEXIBLE = PRODUCE.flexible_version
 _LEADER_HINTS = 10
 _TOPIC_IDS = 13
-_FRAMES_CACHED_MAX = 20_000
 
-# Transactional id, acks, timeout, topics, then the topic up to its first byte (or, by id, all of it).
+# Transactional id, acks, timeout, topics, then the topic up to its first byte (by id: the whole id).
 _unpack_legacy = Struct(">hhiih").unpack_from
 _unpack_flexible = Struct(">BhiBB").unpack_from
 _unpack_by_id = Struct(">BhiB16s").unpack_from
-# Partitions, index, size of the records (flexible: the first three bytes of it, or two and a record's).
+# Partitions, index, size of the records (flexible: its first three bytes, or two and the record's first).
 _unpack_legacy_partition = Struct(">iii").unpack_from
 _unpack_flexible_partition = Struct(">BiBBB").unpack_from
 _unpack_acks = Struct(">hi").unpack_from
@@ -50,7 +50,7 @@ class ProduceRequest:
 
 
 class ProducedPartition:
-    """What happened to one partition of a produce request."""
+    """The result for one partition of a produce request."""
 
     __slots__ = (
         "base_offset",
@@ -138,7 +138,7 @@ def _decode_one_flexible(data: Buffer, position: int, version: int) -> ProduceRe
         else:
             size, start = wire.read_unsigned_varint(data, topic_end + 5, "records")
     end = start + size - 1
-    # The three empty sections of tagged fields are all that may follow.
+    # Only the three empty sections of tagged fields may follow.
     if end + 3 != len(data) or data[end:] != b"\0\0\0":
         return None
     topic: str | bytes = wire.topic_name(raw) if version < _TOPIC_IDS else raw
@@ -201,7 +201,7 @@ def _decode_partitions(
 
 
 class _OneFrame:
-    """A whole response for one topic and one partition without an error message: all but the values."""
+    """A complete response for one topic and one partition without an error message, except the values."""
 
     __slots__ = ("has_log_start", "pack", "size", "tail", "topic")
 
@@ -213,7 +213,7 @@ class _OneFrame:
         wire.write_array_length(out, 1, flexible)
         self.topic = bytes(out)
         self.has_log_start = version >= 5
-        # No record errors and no message; flexible also ends the partition and the topic.
+        # No record errors and no message; in flexible versions also the end of the partition and the topic.
         self.tail = b"\1\0\0\0" if flexible else b"\0\0\0\0\xff\xff" if version == 8 else b""
         shape = f">ii{len(out)}sihqq{'q' if self.has_log_start else ''}{len(self.tail)}si"
         frame = Struct(shape + "x" if flexible else shape)
@@ -225,7 +225,7 @@ _frames: list[dict[str | bytes, _OneFrame]] = [{} for _ in range(14)]
 
 
 def forget_topic(name: str, topic_id: bytes) -> None:
-    """It is deleted: nothing of it is kept here."""
+    """Drop the cached names of a deleted topic."""
     wire.forget_topic_name(name)
     for frames in _frames:
         frames.pop(name, None)
@@ -255,9 +255,9 @@ def _encode_one(
     frame = _frames[version].get(topic)
     if frame is None:
         frame = _OneFrame(version, topic)
-        # Kept for topics that exist: names that do not can be made up without end, of 32 KB each.
+        # Cached only for existing topics: clients could send any number of other names, of 32 KB each.
         if not one.error_code:
-            if len(_frames[version]) >= _FRAMES_CACHED_MAX:
+            if len(_frames[version]) >= PRODUCE_FRAMES_CACHED_MAX:
                 _frames[version].clear()
             _frames[version][topic] = frame
     if frame.has_log_start:

@@ -1,9 +1,9 @@
-"""Inside a batch: for those few who must look at records (compaction, recompression, the tools, tests).
+"""Records inside a batch: for compaction, recompression, the tools and the tests.
 
-A header's key is text that may not be valid UTF-8; `surrogateescape` keeps its bytes as they were.
+A header's key is text that may be invalid UTF-8; `surrogateescape` preserves its bytes.
 
-**Invariant:** `read_records` returns what the batch says it holds, to the byte, or raises `CorruptBatch`;
-what `build_batch` makes, `read_records` reads.
+**Invariant:** `read_records` returns all that the batch declares, to the byte, or raises `CorruptBatch`;
+`read_records` reads every batch of `build_batch`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 _CRC = Struct(">I")
 _MARKER_KEY = Struct(">hh")
 _MARKER_VALUE = Struct(">hi")
-_INT64_MAX = 2**63 - 1
+_INT64_MAX = 2**63 - 1  # of eight bytes
 
 
 class Record(NamedTuple):
@@ -38,7 +38,7 @@ class Record(NamedTuple):
 
 
 class Marker(IntEnum):
-    """How a transaction ended, as its control record says."""
+    """The end of a transaction, from its control record."""
 
     ABORT = 0
     COMMIT = 1
@@ -49,7 +49,7 @@ def read_records(batch: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> list[R
     view = memoryview(batch)
     header = batches.check_whole(view, 0, len(view))
     body = view[BATCH_HEADER_SIZE:]
-    # Compaction leaves the bare header of a batch whose records are all gone.
+    # Compaction leaves the bare header of a batch without records.
     data = compression.decompress(header.codec, body, size_max) if len(body) else b""
     try:
         return _walk(data, header)
@@ -60,17 +60,24 @@ def read_records(batch: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> list[R
 def find_timestamp(batch: Buffer, timestamp: int, offset_min: int) -> tuple[int, int] | None:
     """(timestamp, offset) of the first record from `offset_min` on that is not older than `timestamp`.
 
-    Reads two numbers of each record and skips the rest: a look-up by time runs on the broker's loop.
+    Reads two numbers of each record and skips the rest: a search by time runs on the broker's loop.
     """
     view = memoryview(batch)
     header = batches.check_whole(view, 0, len(view))
+    return find_timestamp_in(view, header, timestamp, offset_min, DECOMPRESSED_SIZE_MAX)
+
+
+def find_timestamp_in(
+    view: memoryview, header: batches.BatchHeader, timestamp: int, offset_min: int, size_max: int
+) -> tuple[int, int] | None:
+    """`find_timestamp` in a valid batch whose records have at most `size_max` bytes."""
     if header.record_count == 0:
         return None
     if header.uses_append_time:
         first = max(header.base_offset, offset_min)
         is_found = header.max_timestamp >= timestamp and first <= header.last_offset
         return (header.max_timestamp, first) if is_found else None
-    body = compression.decompress(header.codec, view[BATCH_HEADER_SIZE:], DECOMPRESSED_SIZE_MAX)
+    body = compression.decompress(header.codec, view[BATCH_HEADER_SIZE:], size_max)
     position, last_delta = 0, -1
     try:
         for _ in range(header.record_count):
@@ -78,7 +85,7 @@ def find_timestamp(batch: Buffer, timestamp: int, offset_min: int) -> tuple[int,
             end = wire.skip(body, position, size, "record")
             delta, inside = wire.read_varlong(body, position + 1, "timestamp delta")
             offset_delta = wire.read_varint(body, inside, "offset delta")[0]
-            # Also because records that are all alike would unfold from kilobytes to tens of millions.
+            # Also because identical records would decompress from kilobytes to tens of millions.
             if not last_delta < offset_delta <= header.last_offset_delta:
                 raise _bad_delta(offset_delta, last_delta, header)
             last_delta = offset_delta
@@ -155,8 +162,8 @@ def _read_nullable(data: bytes, position: int, what: str) -> tuple[bytes | None,
 def read_pairs(data: bytes, position: int, end: int, count: int) -> list[tuple[bytes | None, bytes | None]]:
     """Key and value of each of `count` uncompressed records that must fill `data[position:end]`.
 
-    For a journal, which has one record in most of its batches and is read whole at every start: what is not
-    key or value is stepped over.
+    For a journal, which has one record in most batches and is read completely at every start: other fields
+    are skipped.
     """
     pairs: list[tuple[bytes | None, bytes | None]] = []
     try:
@@ -195,7 +202,7 @@ def build_batch(
     leader_epoch: int = -1,
     append_time_ms: int | None = None,
 ) -> bytearray:
-    """One batch of `(key, value, headers, timestamp)`, at least one; LogAppendTime if a time is given."""
+    """One batch of `(key, value, headers, timestamp)`, at least one; with a time, LogAppendTime."""
     body = bytearray()
     base_timestamp = records[0][3]
     for delta, (key, value, headers, timestamp) in enumerate(records):
@@ -225,7 +232,7 @@ def build_batch(
 
 
 def build_pairs(pairs: Sequence[tuple[bytes, bytes | None, object]], timestamp: int) -> bytearray:
-    """One uncompressed batch of records that have a key, a value or none, and nothing else; for a journal."""
+    """One uncompressed batch of records with a key and an optional value, for a journal."""
     pieces = [bytes(BATCH_HEADER_SIZE)]
     for delta, (key, value, _) in enumerate(pairs):
         place, key_size = _varint(delta), _varint(len(key))
@@ -257,7 +264,7 @@ _SMALL_VARINTS = tuple(map(_write_varint, range(8_192)))
 
 
 def _assemble(header: batches.BatchHeader, body: bytes | bytearray) -> bytearray:
-    """Header and body as one batch, with the length and the checksum that they need."""
+    """Header and body as one batch, with length and checksum."""
     length = BATCH_HEADER_SIZE - batches.LENGTH_OVERHEAD + len(body)
     batch = bytearray(batches.HEADER.pack(*header._replace(length=length)))
     batch += body
@@ -299,7 +306,7 @@ def build_control_batch(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """The one record that ends a transaction in a partition."""
+    """The control batch that ends a transaction in a partition."""
     record = (_MARKER_KEY.pack(0, marker), _MARKER_VALUE.pack(0, coordinator_epoch), (), timestamp_ms)
     return build_batch(
         [record],
@@ -313,7 +320,7 @@ def build_control_batch(
 
 
 def read_marker(batch: Buffer) -> tuple[Marker, int] | None:
-    """How the transaction ended and the coordinator's epoch; None for control records of other kinds."""
+    """The end of the transaction and the coordinator's epoch; None for other control records."""
     records = read_records(batch)
     if not records:
         return None  # compaction keeps the bare header of a producer's last batch
@@ -331,7 +338,7 @@ def read_marker(batch: Buffer) -> tuple[Marker, int] | None:
 def recompress(
     batch: Buffer, codec: int, size_max: int = DECOMPRESSED_SIZE_MAX, level: int | None = None
 ) -> bytearray:
-    """The same batch under another codec: its length, attributes and checksum change, nothing else."""
+    """The batch with another codec: only its length, attributes, checksum and body change."""
     view = memoryview(batch)
     header = batches.check_whole(view, 0, len(view))
     body = compression.decompress(header.codec, view[BATCH_HEADER_SIZE:], size_max)

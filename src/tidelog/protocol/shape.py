@@ -1,8 +1,8 @@
-"""The shape of a message, walked before it is decoded.
+"""The shape of a message, measured before the message is decoded.
 
-kio's native reader reserves memory for as many entries as an array announces, and a process that cannot
-have that memory is gone. So every array and string is first measured against the bytes that are there,
-and the entries of all arrays together are counted: an entry of a few bytes becomes an object of hundreds.
+kio's native reader reserves memory for the announced length of an array, and aborts the process if it cannot
+get it. So every array and string is first compared with the available bytes, and the entries of all arrays
+are counted: an entry of a few bytes becomes an object of hundreds.
 
 **Invariant:** after `check_shape` returns, decoding makes at most ARRAY_LENGTH_MAX entries, and copies of
 the frame's bytes.
@@ -22,16 +22,16 @@ from tidelog.protocol.errors import MalformedRequest
 
 
 class Measure:
-    """What is counted and found on the way through one message."""
+    """The counts and findings of one message."""
 
     __slots__ = ("_cuts", "_left")
 
     def __init__(self) -> None:
         self._left = ARRAY_LENGTH_MAX
-        self._cuts: list[tuple[int, int, bytes]] = []  # start, end, what stands there instead; in order
+        self._cuts: list[tuple[int, int, bytes]] = []  # start, end, replacement; in order
 
     def take(self, count: int, data: Buffer, position: int) -> int:
-        """Count so many entries of an array."""
+        """Count the entries of an array."""
         self._left -= count
         if self._left < 0:
             raise MalformedRequest(f"more than {ARRAY_LENGTH_MAX} entries in one request")
@@ -47,7 +47,7 @@ class Measure:
         return len(self._cuts)
 
     def apply_cuts(self, data: bytes) -> bytes:
-        """The message without the tagged fields that are not known, which kio would not take (KIP-482)."""
+        """The message without unknown tagged fields, which kio would reject (KIP-482)."""
         if not self._cuts:
             return data
         kept, position = bytearray(), 0
@@ -57,7 +57,7 @@ class Measure:
         return bytes(kept + data[position:])
 
 
-# Takes the bytes, a position and the measure, returns the position behind what it measured.
+# From the bytes, a position and the measure to the position after the measured part.
 Walk = Callable[[Buffer, int, Measure], int]
 
 _FIXED_SIZES = {
@@ -80,7 +80,7 @@ _FIXED_SIZES = {
 
 
 def check_shape(message: Any, data: Buffer, position: int, measure: Measure | None = None) -> int:
-    """The position behind the message at `position`; MalformedRequest if it does not fit its bytes."""
+    """The position behind the message at `position`; MalformedRequest if the message exceeds its bytes."""
     return _walk_of(message)(data, position, measure or Measure())
 
 
@@ -129,7 +129,7 @@ def _walk_tags(data: Buffer, position: int, measure: Measure, tagged: dict[int, 
 
 
 def _fills(walk: Walk, data: Buffer, position: int, end: int, measure: Measure) -> bool:
-    """Whether the field ends where its size says, with nothing to be cut out, which would change that."""
+    """Whether the field ends where its size says, without a cut inside, which would change the size."""
     cut_count = measure.cut_count
     return walk(data, position, measure) == end and measure.cut_count == cut_count
 
@@ -147,7 +147,7 @@ def _walk_of_field(field: Field[Any], flexible: bool) -> Walk:
 
 
 def _type_of(field: Field[Any]) -> tuple[Any, bool, bool]:
-    """The innermost type of a field, whether it is an array of that, and whether it may be null."""
+    """The innermost type of a field, whether it is an array, and whether it may be null."""
     kind: Any = field.type
     is_nullable = type(None) in get_args(kind)
     if is_nullable:
@@ -177,7 +177,7 @@ ReadLength = Callable[[Buffer, int, str], tuple[int, int]]
 
 
 def _length_reader(flexible: bool, legacy: ReadLength) -> ReadLength:
-    """Reads a length that is -1 for null: as it stands, or one more than it is as a varint."""
+    """A reader of a length that is -1 for null: plain, or plus one as a varint."""
     if not flexible:
         return legacy
 

@@ -1,10 +1,10 @@
-"""The primitives of Kafka's wire format: what every request and response is made of.
+"""The primitives of Kafka's wire format, of which every request and response consists.
 
-Readers take `(data, position, what)` and return `(value, position after it)`; `what` names the field
-in the message of the exception. Writers append to a `bytearray`.
+Readers have the arguments `(data, position, what)` and return `(value, position after it)`; `what` names the
+field in the exception's message. Writers append to a `bytearray`.
 
 **Invariant:** bytes are never trusted. A read past the end, a negative length, an over-long varint or
-bad UTF-8 raises `MalformedRequest` and nothing else, and nothing is allocated by an announced length.
+invalid UTF-8 raises only `MalformedRequest`, and nothing is allocated by an announced length.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import Struct
 
 from tidelog.base.files import Buffer
-from tidelog.base.limits import ARRAY_LENGTH_MAX, TOPIC_NAME_LENGTH_MAX
+from tidelog.base.limits import ARRAY_LENGTH_MAX, NAMES_CACHED_MAX, TOPIC_NAME_LENGTH_MAX
 from tidelog.protocol.errors import MalformedRequest
 
 INT16 = Struct(">h")
@@ -24,12 +24,11 @@ Endpoint = tuple[int, str, int, str | None]  # node id, host, port, rack
 Endpoints = list[Endpoint] | tuple[Endpoint, ...]
 
 TOPIC_ID_SIZE = 16
-_NAMES_CACHED_MAX = 20_000
 
 _names: dict[bytes, str] = {}
 
 
-TEXT_SIZE_MAX = 2**15 - 1  # whatever its length is written with, as in Kafka
+TEXT_SIZE_MAX = 2**15 - 1  # whatever the encoding of its length, as in Kafka
 
 
 def ends_early(what: str) -> MalformedRequest:
@@ -46,7 +45,7 @@ def read_bytes(data: Buffer, position: int, size: int, what: str) -> tuple[bytes
 
 
 def skip(data: Buffer, position: int, size: int, what: str) -> int:
-    """The position after `size` bytes that are there but are not looked at."""
+    """The position after `size` bytes, which must exist and are not read."""
     if size < 0:
         raise MalformedRequest(f"{what}: length {size} is negative")
     if position + size > len(data):
@@ -134,7 +133,7 @@ def read_compact_nullable_string(data: Buffer, position: int, what: str) -> tupl
 
 def read_compact_string(data: Buffer, position: int, what: str) -> tuple[str, int]:
     end = position + data[position] if position < len(data) else 0
-    if position < end <= len(data) and data[position] < 0x80:  # a short one, as nearly all are
+    if position < end <= len(data) and data[position] < 0x80:  # a short string, as nearly always
         return decode_text(data[position + 1 : end], what), end
     size, position = read_unsigned_varint(data, position, what)
     return _read_text(data, position, size - 1, what)
@@ -155,12 +154,12 @@ def decode_text(raw: Buffer, what: str) -> str:
 
 
 def topic_name(raw: bytes) -> str:
-    """The same `str` object for the same bytes, so that its hash is computed once."""
+    """The same `str` object for equal bytes, so that its hash is computed once."""
     name = _names.get(raw)
     if name is None:
         name, _ = _read_text(raw, 0, len(raw), "topic name")
         if len(raw) <= TOPIC_NAME_LENGTH_MAX:
-            if len(_names) >= _NAMES_CACHED_MAX:
+            if len(_names) >= NAMES_CACHED_MAX:
                 _names.clear()
             _names[raw] = name
     return name
@@ -181,7 +180,7 @@ def read_topic_name(data: Buffer, position: int, flexible: bool) -> tuple[str, i
 
 
 def read_array_length(data: Buffer, position: int, flexible: bool, what: str) -> tuple[int, int]:
-    """The length of an array that may not be null; one that the bytes left could hold."""
+    """The length of an array that may not be null, and that the remaining bytes could hold."""
     if flexible and position < len(data) and 0 < data[position] < 0x80:
         count = data[position] - 1
         position += 1
@@ -200,7 +199,7 @@ def read_array_length(data: Buffer, position: int, flexible: bool, what: str) ->
 
 
 def skip_tagged_fields(data: Buffer, position: int) -> int:
-    """The position after a section of tagged fields of which none is known."""
+    """The position after a section of tagged fields, all ignored."""
     if position < len(data) and data[position] == 0:
         return position + 1
     return read_tagged_fields(data, position)[1]
@@ -251,7 +250,7 @@ def write_compact_string(out: bytearray, text: str | None) -> None:
 
 
 def write_topic(out: bytearray, topic: str | bytes, flexible: bool) -> None:
-    """A topic by its name, or by the 16 bytes of its id where the version has ids."""
+    """A topic by its name, or by the 16 bytes of its id in versions with ids."""
     if isinstance(topic, str):
         write_compact_string(out, topic) if flexible else write_string(out, topic)
     else:
@@ -302,7 +301,7 @@ def read_endpoints(data: Buffer, position: int) -> tuple[list[Endpoint], int]:
 def write_request_head(
     out: bytearray, api_key: int, version: int, correlation_id: int, client_id: str | None, flexible: bool
 ) -> None:
-    """The header of a request, behind four bytes that are left for the size of the frame."""
+    """The header of a request, behind four bytes reserved for the size of the frame."""
     out += _REQUEST_HEAD.pack(0, api_key, version, correlation_id)
     write_string(out, client_id)
     if flexible:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tidelog.base.limits import REPLICA_FETCH_GROWTH_MAX
+from tidelog.base.limits import FETCH_BACKOFF_MS_FIRST, FLUSHING_WAIT_MS, REPLICA_FETCH_GROWTH_MAX
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 from tidelog.protocol.fetch import FetchPartition, FetchRequest
 from tidelog.protocol.fetch_client import ReceivedPartition, decode_fetch_response, encode_fetch_request
@@ -23,8 +23,6 @@ from tidelog.replication.partition import Partition
 
 FETCH_VERSION = 17
 CLIENT_ID = "tidelog-replica"
-FLUSHING_WAIT_MS = 10
-FIRST_BACKOFF_MS = 20
 _BODY_POSITION = 5  # behind the correlation id and the header's tagged fields
 _SESSION_ERRORS = (
     int(ErrorCode.fetch_session_id_not_found),
@@ -32,7 +30,7 @@ _SESSION_ERRORS = (
     int(ErrorCode.fetch_session_topic_id_error),
 )
 _NONE = int(ErrorCode.none)
-_EPOCH_MAX = 2**31 - 1
+_EPOCH_MAX = 2**31 - 1  # of a session, as its leader counts
 
 
 class FetchLimits(NamedTuple):
@@ -102,7 +100,7 @@ class Fetcher:
         """The leader refuses a partition: leave it out for a while, longer each time. Most often it has only
         yet to hear that it leads."""
         key = _key(partition)
-        wait_ms = min(self._backoffs.get(key, FIRST_BACKOFF_MS), self.limits.backoff_ms)
+        wait_ms = min(self._backoffs.get(key, FETCH_BACKOFF_MS_FIRST), self.limits.backoff_ms)
         self._backoffs[key] = 2 * wait_ms
         self.hold(partition, now_ms + wait_ms)
 

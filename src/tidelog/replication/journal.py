@@ -24,22 +24,22 @@ from tidelog.base.limits import (
     BATCH_HEADER_SIZE,
     JOURNAL_BATCH_SIZE,
     JOURNAL_ENTRIES_APPLIED,
+    JOURNAL_GROWTH_MAX,
+    JOURNAL_KEY_SIZE_MAX,
     JOURNAL_RECORDS_KEPT,
     JOURNAL_SLICE_SIZE,
 )
-from tidelog.log.segment import Unready
+from tidelog.log.pages import Unready
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
 from tidelog.protocol.records import build_pairs
 from tidelog.replication.journal_reader import JournalReader
 from tidelog.replication.partition import Partition
 
-GROWTH_MAX = 4  # records for each that is kept, before the journal is written anew
-_KEY_SIZE_MAX = 8 * 1024  # where nobody means harm
 _RECORD_OVERHEAD = 32  # bytes of a record besides its key and value, at most
 
 
-class Machine(Protocol):
-    """A state machine that a journal is the memory of."""
+class JournalState(Protocol):
+    """What a journal is the memory of."""
 
     @property
     def record_count(self) -> int:
@@ -54,7 +54,7 @@ class Machine(Protocol):
 
 
 class Journal:
-    def __init__(self, partition: Partition, machine: Machine) -> None:
+    def __init__(self, partition: Partition, machine: JournalState) -> None:
         self.partition = partition
         self.machine = machine
         self.is_loaded = False
@@ -76,7 +76,7 @@ class Journal:
             else:
                 self._apply(self._unapplied)
         except Unready as lookup:
-            lookup.work.step()
+            lookup.step()
         except CorruptBatch as problem:
             partition = self.partition
             self.failure = (
@@ -152,7 +152,7 @@ class Journal:
     @property
     def record_size_max(self) -> int:
         """Of a value that can be kept, with some room for its key."""
-        return self.partition.log.settings.max_message_bytes - _KEY_SIZE_MAX
+        return self.partition.log.settings.max_message_bytes - JOURNAL_KEY_SIZE_MAX
 
     def is_committed(self, offset: int) -> bool:
         return self.partition.high_watermark >= offset
@@ -168,7 +168,7 @@ class Journal:
         count = log.end_offset - log.start_offset
         if count <= JOURNAL_RECORDS_KEPT:
             return False
-        return count > JOURNAL_RECORDS_KEPT + GROWTH_MAX * self.machine.record_count
+        return count > JOURNAL_RECORDS_KEPT + JOURNAL_GROWTH_MAX * self.machine.record_count
 
     @property
     def is_being_written_anew(self) -> bool:
@@ -191,7 +191,7 @@ class Journal:
             piece = next(pieces, None)
             if piece is None:
                 self._anew_end_offset = self.partition.log.end_offset
-                self.partition.is_flush_wanted = True
+                self.partition.want_flush()
                 return False
             if piece:
                 for batch in self._batches(piece, now_ms):

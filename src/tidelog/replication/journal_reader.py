@@ -1,6 +1,7 @@
 """What the records of a journal say: the last value of each key, as far as they have been read.
 
-Batches of a transaction count when they are committed, in the order of the markers.
+Batches of a transaction count when they are committed, in the order of the markers; but a value that was
+written behind them meanwhile stays, as in Kafka.
 
 **Invariant:** a batch whose checksum does not match is not taken.
 """
@@ -8,10 +9,10 @@ Batches of a transaction count when they are committed, in the order of the mark
 from __future__ import annotations
 
 from struct import Struct
+from typing import NamedTuple
 
 from crc32c import crc32c
 
-from tidelog.base.decision import Entry
 from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.protocol.batch import CODEC_MASK, CONTROL_BIT, LENGTH_OVERHEAD, TRANSACTIONAL_BIT
 from tidelog.protocol.errors import CorruptBatch
@@ -23,11 +24,22 @@ assert _HEAD.size == BATCH_HEADER_SIZE
 _CRC_FROM = 21
 
 
+Pairs = list[tuple[bytes | None, bytes | None]]
+
+
+class Written(NamedTuple):
+    """A batch of a transaction."""
+
+    base_offset: int
+    pairs: Pairs
+
+
 class JournalReader:
     def __init__(self, start_offset: int) -> None:
         self.next_offset = start_offset
         self.latest: dict[bytes, bytes] = {}
-        self._undecided: dict[int, list[Entry]] = {}  # of open transactions, by producer
+        self._undecided: dict[int, list[Written]] = {}  # of open transactions, by producer
+        self._written: dict[bytes, int] = {}  # where the values are that were taken while some were open
 
     def take(self, data: bytes) -> None:
         """Whole batches, from the one with `next_offset` on; what is cut off is left. CorruptBatch if one is
@@ -43,16 +55,18 @@ class JournalReader:
             if crc32c(memoryview(data)[position + _CRC_FROM : stop]) != crc:
                 raise CorruptBatch("the checksum of a batch does not match")
             if attributes & (CODEC_MASK | CONTROL_BIT | TRANSACTIONAL_BIT):
-                self._take_unusual(data[position:stop], attributes, producer_id)
+                self._take_unusual(data[position:stop], attributes, producer_id, base_offset)
             else:
-                self._take(read_pairs(data, position + BATCH_HEADER_SIZE, stop, count))
+                self._take(read_pairs(data, position + BATCH_HEADER_SIZE, stop, count), base_offset)
             self.next_offset = base_offset + last_delta + 1
             position = stop
         if position == 0:
             raise CorruptBatch("a batch is cut off")
 
-    def _take(self, pairs: list[tuple[bytes | None, bytes | None]]) -> None:
+    def _take(self, pairs: Pairs, base_offset: int) -> None:
         latest = self.latest
+        if self._undecided:
+            self._note(pairs, base_offset)
         for key, value in pairs:
             if key is None:
                 raise CorruptBatch("a record without a key")
@@ -61,23 +75,40 @@ class JournalReader:
             else:
                 latest[key] = value
 
-    def _take_unusual(self, batch: bytes, attributes: int, producer_id: int) -> None:
+    def _note(self, pairs: Pairs, base_offset: int) -> None:
+        written = self._written
+        for key, value in pairs:
+            if key is not None and value is not None:
+                written[key] = base_offset
+            elif key is not None:
+                written.pop(key, None)
+
+    def _commit(self, batch: Written) -> None:
+        """What the transaction wrote, but for keys with a value that stands behind it."""
+        written = self._written
+        first = [pair for pair in batch.pairs if written.get(pair[0] or b"", -1) < batch.base_offset]
+        self._take(first, batch.base_offset)
+
+    def _take_unusual(self, batch: bytes, attributes: int, producer_id: int, base_offset: int) -> None:
         """Compressed batches, and those of transactions, which count when they are committed."""
         if attributes & CONTROL_BIT:
             ended = read_marker(batch)
             undecided = self._undecided.pop(producer_id, [])
             if ended is not None and ended[0] is Marker.COMMIT:
-                self._take([(entry.key, entry.value) for entry in undecided])
+                for each in undecided:
+                    self._commit(each)
+            if not self._undecided:
+                self._written = {}
             return
-        pairs = [(record.key, record.value) for record in read_records(batch)]
+        pairs: Pairs = [(record.key, record.value) for record in read_records(batch)]
         if attributes & TRANSACTIONAL_BIT:
-            open_entries = self._undecided.setdefault(producer_id, [])
-            open_entries += [Entry(key, value) for key, value in pairs if key is not None]
+            pairs = [pair for pair in pairs if pair[0] is not None]
+            self._undecided.setdefault(producer_id, []).append(Written(base_offset, pairs))
         else:
-            self._take(pairs)
+            self._take(pairs, base_offset)
 
     def drop_undecided(self) -> int:
         """Forget what transactions that are still open have written; how many records that were."""
-        count = sum(map(len, self._undecided.values()))
-        self._undecided = {}
+        count = sum(len(each.pairs) for batches in self._undecided.values() for each in batches)
+        self._undecided, self._written = {}, {}
         return count

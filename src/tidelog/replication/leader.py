@@ -18,12 +18,12 @@ from collections.abc import Container, Iterable
 from dataclasses import replace
 
 from tidelog.base.forms import PLAINTEXT
+from tidelog.base.limits import FOLLOWER_AWAIT_MS_MAX, FOLLOWER_AWAIT_PAUSE_MS
 from tidelog.cluster.elections import leave
-from tidelog.cluster.image import FLUSHED, FLUSHING, TORN_STAMP, UNFLUSHED, Image, PartitionFacts
+from tidelog.cluster.facts import FLUSHED, FLUSHING, TORN_STAMP, UNFLUSHED, PartitionFacts
+from tidelog.cluster.image import Image
 
 UNKNOWN_OFFSET = -1
-AWAIT_MS_MAX = 500
-AWAIT_PAUSE_MS = 2_000
 
 
 class FollowerProgress:
@@ -112,7 +112,7 @@ class Leadership:
         self._find_required()
 
     def abandon(self) -> None:
-        """The store was asked in vain: what was pending has not happened, for sure."""
+        """The store has refused: what was pending has not happened, for sure."""
         self.pending = None
         self._find_required()
 
@@ -187,7 +187,7 @@ class Leadership:
         if wants_flushed and facts.flush == UNFLUSHED:
             # Under a new epoch: a follower that fetches under it knows that only flushed bytes count.
             return replace(facts, flush=FLUSHING, leader_epoch=facts.leader_epoch + 1)
-        flush = self._flush(wants_flushed, high_watermark)
+        flush = self._flush(wants_flushed, end_offset)
         near = {n for n, each in self.followers.items() if each.is_near(now_ms, lag_max_ms, end_offset)}
         stay = [n for n in facts.in_sync_replicas if n == self._node_id or (n in near and self._may_stay(n))]
         joining = [n for n in self.followers if n in near - {*stay} and self._may_join(n, high_watermark)]
@@ -203,12 +203,13 @@ class Leadership:
             return None
         return replace(facts, in_sync_replicas=proposed, eligible=eligible, members=members, flush=flush)
 
-    def _flush(self, is_wanted: bool, high_watermark: int) -> int:
-        """Whether all that is committed is flushed: what was there when members began to flush is, once the
-        high watermark has got there."""
+    def _flush(self, is_wanted: bool, end_offset: int) -> int:
+        """Whether all that is committed is flushed: what was there when members began to flush is, once all
+        of them have shown so by fetches of this leadership. Eligible replicas have promised nothing."""
         if not is_wanted:
             return UNFLUSHED
-        return FLUSHED if high_watermark >= self.start_offset else self.facts.flush
+        is_flushed = not self.facts.eligible and self.least_end_offset(end_offset) >= self.start_offset
+        return FLUSHED if is_flushed else self.facts.flush
 
     def _may_stay(self, node_id: int) -> bool:
         image = self._image
@@ -247,11 +248,11 @@ class Leadership:
         """Let the high watermark wait for one fetch of a follower."""
         self.awaited = node_id
         self._awaited_ms = now_ms
-        self._await_again_ms = now_ms + AWAIT_PAUSE_MS
+        self._await_again_ms = now_ms + FOLLOWER_AWAIT_PAUSE_MS
 
     def is_await_over(self, now_ms: int) -> bool:
         """Whether the follower that is waited for takes too long."""
-        return self.awaited is not None and now_ms - self._awaited_ms > AWAIT_MS_MAX
+        return self.awaited is not None and now_ms - self._awaited_ms > FOLLOWER_AWAIT_MS_MAX
 
     def begin_change(self, proposed: PartitionFacts) -> None:
         assert self.pending is None
@@ -280,3 +281,12 @@ class Leadership:
             if progress.end_offset >= offset >= progress.start_offset:
                 best = max(best or (-1, -1), (progress.end_offset, -node_id))
         return -best[1] if best is not None else None
+
+    def has_follower_in(self, rack: str) -> bool:
+        """Whether a follower is in a consumer's rack, and this broker is not: `preferred_for` may name it at
+        any moment."""
+        brokers = self._image.brokers
+        own = brokers.get(self._node_id)
+        if own is not None and own.rack == rack:
+            return False
+        return any(node_id in brokers and brokers[node_id].rack == rack for node_id in self.followers)

@@ -21,27 +21,23 @@ from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import FileSlice
+from tidelog.base.limits import MARKER_SIZE
 from tidelog.cluster.elections import min_insync
-from tidelog.cluster.image import NOBODY, UNFLUSHED, Image, PartitionFacts
+from tidelog.cluster.facts import NOBODY, UNFLUSHED, PartitionFacts
+from tidelog.cluster.image import Image
 from tidelog.log.directory import LogDirectory
-from tidelog.log.log import Appended, FlushJob, Log
+from tidelog.log.flush import FlushJob
+from tidelog.log.log import Appended, Log
+from tidelog.log.markers import End, Marked, append_markers
 from tidelog.log.replica import append_replica, restart, truncate
 from tidelog.log.trust import Kept
 from tidelog.protocol.errors import ErrorCode
+from tidelog.replication.counters import PartitionCounters
 from tidelog.replication.leader import Leadership
+from tidelog.replication.unflushed import Unflushed
 
 READ_COMMITTED = 1
 INTERNAL_TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-# What a partition counts since its log was opened, for whoever watches.
-COUNTERS = (
-    "append_count",
-    "record_count",
-    "appended_size",
-    "refused_count",
-    "read_count",
-    "failed_read_count",
-    "sent_size",
-)
 
 _NONE = int(ErrorCode.none)
 _UNKNOWN = int(ErrorCode.unknown_topic_or_partition)
@@ -73,20 +69,15 @@ class PartitionRead(NamedTuple):
 
 class Partition:
     __slots__ = (
-        "_flush_job",
         "_is_free",
-        "_unflushed_count",
-        "append_count",
-        "appended_size",
+        "counters",
         "directory",
         "error_code",
         "facts",
-        "failed_read_count",
         "floor",
         "high_watermark",
         "index",
         "is_cutting",
-        "is_flush_wanted",
         "is_flushed",
         "is_internal",
         "kept",
@@ -94,13 +85,10 @@ class Partition:
         "leader_id",
         "leadership",
         "log",
-        "read_count",
-        "record_count",
-        "refused_count",
         "role",
-        "sent_size",
         "topic",
         "topic_id",
+        "unflushed",
     )
 
     def __init__(
@@ -127,20 +115,12 @@ class Partition:
         self.leadership: Leadership | None = None
         self.high_watermark = min(max(high_watermark, log.start_offset), log.end_offset)
         self.is_internal = topic in INTERNAL_TOPICS
-        self.is_flush_wanted = False
+        self.unflushed = Unflushed()
         self.is_flushed = False  # only flushed bytes count (R15)
         self._is_free = False  # what is appended is committed: nobody else is waited for
-        self._unflushed_count = 0
-        self._flush_job: FlushJob | None = None
-        self.floor: int | None = None  # where the log is about to be cut: checkpoints tell of no more
+        self.floor: int | None = None  # pending truncation offset; checkpoints record nothing above it
         self.is_cutting = False  # it was cut, and is not flushed since: nothing may be appended
-        self.append_count = 0
-        self.record_count = 0
-        self.appended_size = 0
-        self.refused_count = 0
-        self.read_count = 0
-        self.failed_read_count = 0
-        self.sent_size = 0
+        self.counters = PartitionCounters()
 
     @property
     def last_stable_offset(self) -> int:
@@ -170,7 +150,7 @@ class Partition:
             # A consumer that read the end of the last leadership, lost since, is told where it ends now.
             self.log.epochs.assign(facts.leader_epoch, self.log.end_offset)
             self.leadership = Leadership(node_id, image, facts, self.log.end_offset, now_ms)
-            self.is_flush_wanted = self.log.end_offset > self.log.recovery_point
+            self.unflushed.is_wanted = self.log.end_offset > self.log.recovery_point
         self.facts = facts
         self._note_mode()
         self.note_rules()
@@ -189,8 +169,8 @@ class Partition:
         """The setting decides, and as long as the store says so what it was."""
         is_kept = self.facts is not None and self.facts.flush != UNFLUSHED
         self.is_flushed = is_kept or self.log.settings.flush_messages == 1
-        if self.is_flushed and self._unflushed_count:
-            self.is_flush_wanted = True
+        if self.is_flushed and self.unflushed.count:
+            self.unflushed.want()
 
     @property
     def min_insync(self) -> int:
@@ -204,6 +184,11 @@ class Partition:
         if leadership is None or self._is_free:
             return False
         return leadership.counted() < self.min_insync
+
+    @property
+    def is_at_minimum(self) -> bool:
+        """Whether one replica less in sync would be too few for acks=all (R6)."""
+        return self.leadership is not None and self.leadership.counted() == self.min_insync
 
     @property
     def is_settled(self) -> bool:
@@ -233,7 +218,7 @@ class Partition:
 
     def move(self, log: Log, directory: LogDirectory) -> None:
         """Go on with a copy of the log in another directory."""
-        assert log.end_offset == self.log.end_offset and self._flush_job is None
+        assert log.end_offset == self.log.end_offset and not self.unflushed.is_under_way
         self.directory.partition_count -= 1
         directory.partition_count += 1
         self.log = log
@@ -241,13 +226,24 @@ class Partition:
 
     @property
     def is_flushing(self) -> bool:
-        return self._flush_job is not None
+        return self.unflushed.is_under_way
+
+    @property
+    def is_flush_wanted(self) -> bool:
+        return self.unflushed.is_wanted
+
+    def want_flush(self) -> None:
+        self.unflushed.want()
 
     def become_offline(self) -> None:
         self._end(Role.OFFLINE, _STORAGE)
 
     def become_deleted(self) -> None:
         self._end(Role.DELETED, _UNKNOWN)
+
+    def become_moved(self) -> None:
+        """It is on other brokers now, which requests that still wait here are told."""
+        self._end(Role.DELETED, _NOT_LEADER)
 
     def _end(self, role: Role, error_code: int) -> None:
         self.role = role
@@ -257,10 +253,10 @@ class Partition:
 
     def use_settings(self, settings: TopicSettings) -> None:
         """Settings that were changed while the partition is served; they hold from the next request on."""
-        self.log.settings = settings
+        self.log.use_settings(settings)
         self._note_mode()
-        if self._unflushed_count and self._unflushed_count >= settings.flush_messages:
-            self.is_flush_wanted = True
+        if self.unflushed.count and self.unflushed.count >= settings.flush_messages:
+            self.unflushed.want()
         if self.role is Role.LEADER:
             self.note_rules()
 
@@ -282,7 +278,8 @@ class Partition:
         appended = log.append(view, start, end, self.leader_epoch, now_ms)
         if not appended.is_duplicate:
             count = appended.end_offset - appended.base_offset
-            self._note_appended(count, end - start, len(log.segments) != segment_count)
+            self.counters.note_appended(count, end - start)
+            self._note_grown(count, len(log.segments) != segment_count)
         return appended
 
     def append_own(self, batch: bytearray, now_ms: int) -> Appended:
@@ -291,19 +288,26 @@ class Partition:
         segment_count = len(log.segments)
         appended = log.append_own(batch, self.leader_epoch, now_ms)
         count = appended.end_offset - appended.base_offset
-        self._note_appended(count, len(batch), len(log.segments) != segment_count)
+        self.counters.note_appended(count, len(batch))
+        self._note_grown(count, len(log.segments) != segment_count)
         return appended
 
-    def _note_appended(self, record_count: int, size: int, has_rolled: bool) -> None:
-        self.append_count += 1
-        self.record_count += record_count
-        self.appended_size += size
-        self._note_grown(record_count, has_rolled)
+    def append_markers(self, ends: list[End], now_ms: int) -> list[Marked]:
+        """End transactions, as leader: the answer to each. OSError if the disk failed."""
+        log = self.log
+        before, segment_count = log.end_offset, len(log.segments)
+        marked = append_markers(log, ends, self.leader_epoch, now_ms)
+        count = log.end_offset - before
+        if count:
+            self.counters.note_appended(count, count * MARKER_SIZE)
+            self._note_grown(count, len(log.segments) != segment_count)
+        return marked
 
     def _note_grown(self, record_count: int, has_rolled: bool) -> None:
-        self._unflushed_count += record_count
-        if self._unflushed_count >= self.log.settings.flush_messages or has_rolled or self.is_flushed:
-            self.is_flush_wanted = True
+        unflushed = self.unflushed
+        unflushed.count += record_count
+        if unflushed.count >= self.log.settings.flush_messages or has_rolled or self.is_flushed:
+            unflushed.is_wanted = True
         if self._is_free:
             self.high_watermark = self.log.end_offset
 
@@ -374,9 +378,17 @@ class Partition:
         return names
 
     def _note_cut(self) -> None:
-        assert self._flush_job is None, "a flush that began before would pass for the one that comes now"
+        assert not self.is_flushing, "a flush that began before would pass for the one that comes now"
         self.high_watermark = min(self.high_watermark, self.log.end_offset)
-        self.is_cutting = self.is_flush_wanted = True
+        self.is_cutting = True
+        self.unflushed.want()
+
+    def plan_cut(self, offset: int) -> None:
+        """The log will be cut: checkpoints record nothing above the offset from here on."""
+        self.floor = offset
+
+    def cancel_cut(self) -> None:
+        self.floor = None
 
     def end_cut(self) -> None:
         self.is_cutting = False
@@ -392,7 +404,7 @@ class Partition:
         if appended.end_offset <= self.log.recovery_point:
             return False
         flush_messages = self.log.settings.flush_messages
-        return flush_messages == 1 or (self.is_flush_wanted and self._unflushed_count >= flush_messages)
+        return flush_messages == 1 or (self.unflushed.is_wanted and self.unflushed.count >= flush_messages)
 
     def read(
         self,
@@ -404,19 +416,16 @@ class Partition:
         from_follower: bool = False,
     ) -> PartitionRead:
         log = self.log
-        self.read_count += 1
         error = self.error_code
         if error and from_follower and self.role is Role.FOLLOWER and self.leader_id != NOBODY:
             error = _NONE
         error = error or self.check_epoch(current_leader_epoch)
         if error:
-            self.failed_read_count += 1
             return PartitionRead(error, -1, -1, -1, None, None)
         high_watermark = self.high_watermark
         stable = log.last_stable_offset(high_watermark)
         bound = stable if isolation_level == READ_COMMITTED else high_watermark
         if offset < log.start_offset or offset > log.end_offset:
-            self.failed_read_count += 1
             is_ahead = self.role is Role.FOLLOWER and offset > log.end_offset
             code = _NOT_AVAILABLE if is_ahead else _OUT_OF_RANGE
             return PartitionRead(code, high_watermark, stable, log.start_offset, None, None)
@@ -459,18 +468,10 @@ class Partition:
         return None if epoch == last_epoch and end_offset >= offset else (epoch, end_offset)
 
     def begin_flush(self) -> FlushJob | None:
-        """The next fsync, unless one is under way: whoever comes meanwhile shares the one after it (L6)."""
-        if self._flush_job is not None or not self.is_flush_wanted or not self.is_open:
-            return None
-        self._flush_job = self.log.begin_flush()
-        self.is_flush_wanted = False
-        self._unflushed_count = 0
-        return self._flush_job
+        """The next fsync, unless one is under way: later requests share the one after it (L6)."""
+        return self.unflushed.begin(self.log) if self.is_open else None
 
     def on_flushed(self, now_ms: int) -> bool:
         """The fsync under way has succeeded; whether the high watermark moved."""
-        job, self._flush_job = self._flush_job, None
-        assert job is not None
-        job.release()
-        self.log.end_flush(job, now_ms)
+        self.unflushed.end(self.log, now_ms)
         return self.maybe_advance()

@@ -17,8 +17,8 @@ from tidelog.base.limits import TURN_NS_LONG
 from tidelog.base.metrics import MILLISECOND_NS, Histogram
 from tidelog.broker.broker import Broker
 from tidelog.protocol.connection import Connection
-from tidelog.server.report import trace_of
 from tidelog.server.transport import Transport
+from tidelog.server.watch.report import trace_of
 
 NOT_SERVED = "a request could not be served"
 

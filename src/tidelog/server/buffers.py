@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import mmap
 
-from tidelog.base.limits import FRAME_BUFFERS_KEPT_SIZE
+from tidelog.base.limits import FRAME_BUFFERS_KEPT_SIZE, FRAME_GROWTH_SIZE
 
 _FLAGS = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_NORESERVE", 0)
 
@@ -22,6 +22,8 @@ class FrameBuffers:
         self._is_used = False  # since the last `age`
 
     def spare(self, size: int) -> memoryview | None:
+        if size <= FRAME_GROWTH_SIZE:  # there is memory for those at once
+            return None
         for place, buffer in enumerate(self._spare):
             if len(buffer) >= size:
                 del self._spare[place]

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from threading import Thread
 from typing import NamedTuple
 
 from tidelog.base.events import Event, info, warning
-from tidelog.base.limits import DISK_FREE_SHARE_AGAIN, DISK_FREE_SHARE_LOW, DISK_SPACE_INTERVAL_MS
+from tidelog.base.limits import DISK_FREE_SHARE_AGAIN, DISK_FREE_SHARE_LOW
 
 
 class Space(NamedTuple):
@@ -36,35 +36,30 @@ class DiskSpace:
     def __init__(
         self,
         paths: Iterable[str],
-        threads: ThreadPoolExecutor,
         call_soon: Callable[..., object],
         tell: Callable[[Event], None],
     ) -> None:
         self._paths = list(paths)
-        self._threads = threads
         self._call_soon = call_soon
         self._tell = tell
-        self._next_look_ms = 0
         self._is_looking = False
         self._low: set[str] = set()  # paths that were told as low
         self.spaces: dict[str, Space] = {}  # by path, as last seen
 
-    def tick(self, uptime_ms: int) -> None:
-        if uptime_ms >= self._next_look_ms and not self._is_looking:
-            self._next_look_ms = uptime_ms + DISK_SPACE_INTERVAL_MS
+    def look(self) -> None:
+        """Unless the last look has not ended."""
+        if not self._is_looking:
             self._is_looking = True
-            self._threads.submit(self._look).add_done_callback(self._on_done)
+            # A thread of its own, which nobody waits for: a file system that hangs holds up no other work.
+            Thread(target=self._ask, name="tidelog-space", daemon=True).start()
 
-    def _look(self) -> dict[str, Space]:
+    def _ask(self) -> None:
         spaces = {}
         for path in self._paths:
             with suppress(OSError):  # the disk is gone, which its writes tell
                 spaces[path] = space_of(path)
-        return spaces
-
-    def _on_done(self, future: Future[dict[str, Space]]) -> None:
         with suppress(RuntimeError):  # the loop has ended
-            self._call_soon(self.note, future.result())
+            self._call_soon(self.note, spaces)
 
     def note(self, spaces: dict[str, Space]) -> None:
         """On the loop: what was found now."""

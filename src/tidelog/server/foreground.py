@@ -52,13 +52,15 @@ async def _run(properties: Mapping[str, str]) -> int:
         return 0
     told.cancel()
     await starting
-    print(f"tidelog ready: broker {server.node_id} at {server.host}:{server.port}", flush=True)
-    waits = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(server.failed.wait())]
+    host, port = server.address
+    print(f"tidelog ready: broker {server.node_id} at {host}:{port}", flush=True)
+    life = server.life
+    waits = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(life.failed.wait())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
-    if server.failed.is_set():
-        server.report.tell(error(server.failure))
+    if life.failed.is_set():
+        server.report.tell(error("broker failed", reason=life.failure))
         await server.abort()
         return 1
     await server.stop()

@@ -9,7 +9,7 @@
 | inter.broker.listener.name   | one of the advertised                                                    |
 
 Until TLS and SASL are there, an address that other machines can reach is refused unless the operator says
-`allow.insecure.listeners=true` (DESIGN 9).
+`allow.insecure.listeners=true` (O2).
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ def parse_listener(key: str, text: str, protocols: Mapping[str, str]) -> Listene
     if name not in protocols:
         raise InvalidSetting(f"{key}={text}: {PROTOCOL_MAP} has no protocol for {name}; add {name}:PLAINTEXT")
     if protocols[name] != PLAINTEXT:
-        wanted = f"its protocol is {protocols[name]}, and Tidelog serves PLAINTEXT alone"
-        raise InvalidSetting(f"{key}={text}: {wanted}; map it in {PROTOCOL_MAP}={name}:{PLAINTEXT}")
+        raise InvalidSetting(
+            f"{key}={text}: {protocols[name]} is not served yet; write {PLAINTEXT}://{address}, "
+            "and put a proxy in front where clients need TLS or a password"
+        )
     return Listener(host.strip("[]"), int(port), name)
 
 
@@ -93,9 +95,7 @@ def _parse(settings: BrokerSettings, key: str) -> list[Listener]:
     for name in names:
         if names.count(name) > 1:
             said = ",".join(settings.words(key))
-            raise InvalidSetting(
-                f"{key}={said}: each listener needs a name of its own; {name} is there twice"
-            )
+            raise InvalidSetting(f"{key}={said}: listener names must be unique; {name} is there twice")
     return listeners
 
 
@@ -132,8 +132,8 @@ def _check_told(listeners: Sequence[Listener], told: Sequence[Listener]) -> None
         if _family(listener.host) and ipaddress.ip_address(listener.host).is_unspecified:
             example = Listener("host", listener.port, listener.name)
             raise InvalidSetting(
-                f"{ADVERTISED}: nobody can connect to {listener.host}, which stands for all addresses of a "
-                f"machine; say which one clients should use, as {ADVERTISED}={example}"
+                f"{ADVERTISED}: {listener.host} stands for all addresses of a machine, clients cannot "
+                f"connect to it; set {ADVERTISED}={example}"
             )
 
 

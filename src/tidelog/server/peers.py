@@ -1,6 +1,6 @@
 """Connections to other brokers: one for each peer and lane, opened when there is something to send.
 
-Each is one of the sockets that are watched together, and is read in their turn.
+Each is a stream among those of the clients, and is read in their turn.
 
 **Invariant:** whatever was sent on a connection and is unanswered when it ends, the broker hears of its end
 once, in a turn of its own: never while its effects are carried out. What it sends meanwhile counts as sent
@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import deque
 from typing import Protocol
 
-from tidelog.base.limits import PEER_BUFFER_KEPT_SIZE, PEER_HEAD_SIZE, PEER_UNSENT_BYTES_MAX
+from tidelog.base.files import File
+from tidelog.base.limits import PEER_BUFFER_KEPT_SIZE, PEER_CONNECT_SECONDS_MAX, PEER_UNSENT_BYTES_MAX
 from tidelog.broker.peers import PeerClose, PeerSend
-from tidelog.server.sockets import Sockets, set_low_water
+from tidelog.protocol.framing import ANSWER_SIZE_MIN, FrameCutter
+from tidelog.server.stream import Stream, Streams
 
-CONNECT_TIMEOUT_S = 5.0
-_SIZE_LENGTH = 4
+_FRAME_SIZE_MIN = ANSWER_SIZE_MIN + 1  # there is something to answer
 
 
 class PeersOwner(Protocol):
@@ -32,11 +32,11 @@ class PeersOwner(Protocol):
 
 class Peers:
     def __init__(
-        self, owner: PeersOwner, loop: asyncio.AbstractEventLoop, sockets: Sockets, frame_size_max: int
+        self, owner: PeersOwner, loop: asyncio.AbstractEventLoop, streams: Streams, frame_size_max: int
     ) -> None:
         self._owner = owner
         self._loop = loop
-        self._sockets = sockets
+        self._streams = streams
         self._frame_size_max = frame_size_max
         self._links: dict[tuple[int, int], _Link] = {}
         self._is_closed = False
@@ -49,7 +49,7 @@ class Peers:
         if link is not None and link.address != address:  # it lives elsewhere now
             link.close()
         if link is None:
-            link = self._links[key] = _Link(self, self._sockets, key, address, self._frame_size_max)
+            link = self._links[key] = _Link(self, key, address, self._frame_size_max)
             link.connecting = self._loop.create_task(self._connect(link))
         link.send(effect.frame)
 
@@ -60,8 +60,9 @@ class Peers:
 
     async def _connect(self, link: _Link) -> None:
         try:
-            async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                link.begin(await self._open(*link.address))
+            async with asyncio.timeout(PEER_CONNECT_SECONDS_MAX):
+                sock = await self._open(*link.address)
+            link.begin(self._streams.open(sock))
         except (OSError, ValueError, OverflowError):  # also a name or a port that no host can have
             link.connecting = None
             link.close()
@@ -75,6 +76,7 @@ class Peers:
             sock = socket.socket(family, kind, protocol)
             try:
                 sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 await self._loop.sock_connect(sock, address)
             except OSError as refused:
                 failure = refused
@@ -107,146 +109,84 @@ class Peers:
 
 
 class _Link:
-    """One connection. Small frames are taken where they came, as many as have come at once; the rest of a
-    larger one is received where it will lie, in memory that is kept for the next."""
+    """One connection, and what is to be sent over it before it stands."""
 
     def __init__(
-        self,
-        peers: Peers,
-        sockets: Sockets,
-        key: tuple[int, int],
-        address: tuple[str, int],
-        frame_size_max: int,
+        self, peers: Peers, key: tuple[int, int], address: tuple[str, int], frame_size_max: int
     ) -> None:
         self.key = key
         self.address = address
         self.connecting: asyncio.Task[None] | None = None
+        self.is_ended = False
         self._peers = peers
-        self._sockets = sockets
-        self._frame_size_max = frame_size_max
-        self._socket: socket.socket | None = None
-        self._unsent: deque[memoryview] = deque()
-        self._unsent_size = 0
-        self._is_ended = False
-        self._head = memoryview(bytearray(PEER_HEAD_SIZE))
-        self._large = memoryview(b"")  # what the last large frame was received in
-        self._buffer = self._head
-        self._filled = 0
-        self._low_water = 1  # what must have come before the socket is ready
+        self._stream: Stream | None = None
+        self._frames = FrameCutter(_FRAME_SIZE_MIN, frame_size_max, _LinkMemory())
+        self._early: list[bytes | bytearray] = []
+        self._early_size = 0
 
-    def begin(self, sock: socket.socket) -> None:
-        self._socket = sock
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._sockets.add_reader(sock.fileno(), self._on_readable)
-        if self._unsent:
-            self._sockets.add_writer(sock.fileno(), self._on_writable)
+    def begin(self, stream: Stream) -> None:
+        self.connecting = None
+        self._stream = stream
+        stream.begin(self)
+        for frame in self._early:
+            stream.enqueue(frame)
+        self._early = []
+        stream.write()
 
     def send(self, frame: bytes | bytearray) -> None:
         """As far as the peer takes it now; the rest goes later, and the frame must stay as it is."""
-        sock = self._socket
-        if self._is_ended:
+        if self.is_ended:
             return
-        if sock is None or self._unsent:
-            self._queue(memoryview(frame))
-            return
-        try:
-            sent = sock.send(frame)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
+        stream = self._stream
+        unsent_size = self._early_size if stream is None else stream.unsent_size
+        if unsent_size and unsent_size + len(frame) > PEER_UNSENT_BYTES_MAX:
             self.close()
-            return
-        if sent < len(frame):
-            self._queue(memoryview(frame)[sent:])
-            self._sockets.add_writer(sock.fileno(), self._on_writable)
-
-    def _queue(self, rest: memoryview) -> None:
-        if self._unsent and self._unsent_size + len(rest) > PEER_UNSENT_BYTES_MAX:
-            self.close()
-            return
-        self._unsent.append(rest)
-        self._unsent_size += len(rest)
-
-    def _on_writable(self) -> None:
-        assert self._socket is not None
-        first = self._unsent[0]
-        try:
-            sent = self._socket.send(first)
-        except BlockingIOError:
-            return
-        except OSError:
-            self.close()
-            return
-        self._unsent_size -= sent
-        if sent < len(first):
-            self._unsent[0] = first[sent:]
+        elif stream is None:
+            self._early.append(frame)
+            self._early_size += len(frame)
         else:
-            self._unsent.popleft()
-        if not self._unsent:
-            self._sockets.remove_writer(self._socket.fileno())
+            stream.send(frame)
 
-    def close(self) -> None:
-        if self._is_ended:
+    def on_readable(self) -> None:
+        assert self._stream is not None
+        for frame in self._stream.receive(self._frames) or ():
+            self._peers.on_frame(self, frame)
+        self._frames.end_frame()
+
+    def on_progress(self) -> None:
+        pass
+
+    def on_unreadable(self, file: File, failure: OSError) -> None:
+        raise AssertionError("a peer is sent no files")
+
+    def close(self, reason: str | None = None) -> None:
+        if self.is_ended:
             return
-        self._is_ended = True
+        self.is_ended = True
         if self.connecting is not None:
             self.connecting.cancel()
-        sock, self._socket = self._socket, None
-        if sock is not None:
-            self._sockets.remove(sock.fileno())
-            sock.close()
-        self._unsent.clear()
-        self._unsent_size = 0
+        if self._stream is not None:
+            self._stream.close()
+        self._early = []
         self._peers.on_ended(self)
 
-    def _on_readable(self) -> None:
-        assert self._socket is not None
-        try:
-            size = self._socket.recv_into(self._buffer[self._filled :])
-        except BlockingIOError:
-            return
-        except OSError:
-            size = 0
-        if size == 0:
-            self.close()
-            return
-        self._filled += size
-        if self._buffer is self._head:
-            self._take_frames()
-        elif self._filled == len(self._buffer):
-            self._low_water = set_low_water(self._socket, 0, self._low_water)
-            frame, self._buffer, self._filled = self._buffer, self._head, 0
-            self._peers.on_frame(self, frame)
-        else:
-            missing_size = len(self._buffer) - self._filled
-            self._low_water = set_low_water(self._socket, missing_size, self._low_water)
 
-    def _take_frames(self) -> None:
-        head, start, end = self._head, _SIZE_LENGTH, self._filled
-        while start <= end:
-            size = int.from_bytes(head[start - _SIZE_LENGTH : start], "big", signed=True)
-            if not _SIZE_LENGTH < size <= self._frame_size_max:
-                self.close()
-                return
-            if start + size > end:
-                if start + size > len(head):
-                    self._begin_large(size, head[start:end])
-                    return
-                break
-            frame = head[start : start + size]
-            start += size + _SIZE_LENGTH
-            self._peers.on_frame(self, frame)
-        rest = bytes(head[start - _SIZE_LENGTH : end])
-        self._filled = len(rest)
-        head[: len(rest)] = rest
+class _LinkMemory:
+    """What the last large frame was received in, for the next; a peer's sizes are believed at once."""
 
-    def _begin_large(self, size: int, received: memoryview) -> None:
-        buffer = self._large[:size]
+    def __init__(self) -> None:
+        self._large = memoryview(b"")
+
+    def spare(self, size: int) -> memoryview:
+        buffer = self._large
         if len(buffer) < size:
             buffer = memoryview(bytearray(size))
             if size <= PEER_BUFFER_KEPT_SIZE:
                 self._large = buffer
-        self._buffer, self._filled = buffer, len(received)
-        assert self._socket is not None
-        self._low_water = set_low_water(self._socket, size - len(received), self._low_water)
-        buffer[: len(received)] = received
+        return buffer
+
+    def allocate(self, size: int) -> memoryview:
+        return self.spare(size)
+
+    def give_back(self, buffer: memoryview) -> None:
+        pass

@@ -2,9 +2,9 @@
 
 Waking a sleeping process takes longer than serving a small request: a client that waits for each answer
 spends most of its time on that. So, while looking again has lately been worth it, the loop looks for sockets
-that are ready a few dozen times before it lets itself be put to sleep. Each look in vain takes away from that
-worth what one that was worth it adds: who looks in vain keeps a core from those that it waits for. After a
-turn that took long, as with large batches, nothing is gained: being woken is little beside that.
+that are ready a few dozen times before it lets itself be put to sleep. A look that finds something earns one
+more of them, an empty one costs one, for looking occupies a core that the peer may need. After a turn that
+took long, as with large batches, nothing is gained: being woken is little beside that.
 
 Sockets that are served in place are watched by a poll of their own. The loop sleeps in that one, and what
 else it watches is one more descriptor there: who is ready is known when it wakes up, and served at once. The

@@ -1,9 +1,9 @@
 """The sockets of clients and peers, watched apart from everything else of the event loop.
 
-Whoever is ready at the same moment is served in one turn, and what follows from it (appends that commits
-share, answers of requests that waited) is seen to once, at its end. The event loop knows one descriptor for
-all of them, so a request costs it nothing: it would make a callback for each. An `EagerLoop` does not even
-make one for all of them.
+Sockets that are ready at the same moment are served in one turn, and what follows from it (appends that
+commits share, answers of requests that waited) is seen to once, at its end. The event loop knows one
+descriptor for all of them, so a request costs it nothing: it would make a callback for each. An `EagerLoop`
+does not even make one for all of them.
 
 **Invariant:** a callback that was taken back is not called any more, not in the same turn either.
 """

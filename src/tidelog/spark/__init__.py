@@ -1,11 +1,11 @@
 """The Spark source and sink, and the pipelines built on them.
 
     import tidelog.spark
-    spark = tidelog.spark.session()  # or, in a session of your own: tidelog.spark.register(spark)
+    spark = tidelog.spark.session()  # or, in your own session: tidelog.spark.register(spark)
     spark.read.format("tidelog").option("kafka.bootstrap.servers", "…").option("subscribe", "clicks").load()
 
-**Invariant:** reaches a broker through `client` only, so that any Kafka will do; and importing it imports no
-pyspark.
+**Invariant:** connects to brokers only through `client`, so it works with any Kafka cluster; importing it
+imports no pyspark.
 """
 
 from tidelog.spark.session import register, session

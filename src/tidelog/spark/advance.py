@@ -1,10 +1,10 @@
-"""How a stream goes on: where the next micro-batch ends, and what was lost since the last.
+"""The next step of a stream: the end of the next micro-batch, and the losses since the last.
 
-All of it as the JVM connector has it, but for one thing: topics have ids here, so a topic that was deleted
-and made again is known for what it is, and the new one is read from its earliest offset.
+The rules are the JVM connector's, with one exception: offsets include topic ids, so a topic that was deleted
+and created again is recognized, and the new one is read from its earliest offset.
 
-**Invariant:** functions of their arguments; the time is one of them. Positions go back only with a loss that
-says so.
+**Invariant:** functions of their arguments, of which time is one. Positions go back only with a reported
+loss.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_TRIGGER_DELAY_MS = 15 * 60 * 1000
 
 
 class Pace(NamedTuple):
-    """How much a trigger takes; without limits, everything."""
+    """The limits of a trigger; without limits, it reads everything."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -33,13 +33,13 @@ class Pace(NamedTuple):
 class Advance(NamedTuple):
     positions: Positions
     losses: tuple[DataLoss, ...] = ()
-    waits: bool = False  # for more offsets: nothing is read, and the last trigger stays the last
+    waits: bool = False  # for more offsets: nothing is read, and the time of the last trigger stays
 
 
 def beginnings_needed(
     start: Positions, topic_ids: Mapping[str, bytes], partitions: Iterable[TopicPartition]
 ) -> list[TopicPartition]:
-    """The partitions whose earliest offset `advance` must know; that of others it checks if it is there."""
+    """The partitions whose earliest offset `advance` needs; those of others are checked if given."""
     return [
         partition
         for partition in sorted(partitions)
@@ -57,10 +57,11 @@ def advance(
     now_ms: int = 0,
     last_trigger_ms: int | None = None,
 ) -> Advance:
-    """Where the next micro-batch ends that starts at `start`, and what is lost on the way.
+    """The end of the next micro-batch from `start`, and the losses on the way.
 
-    With losses and `failOnDataLoss`, the caller raises `DataLossError`; without it, the positions are what
-    the connector would go on with. `last_trigger_ms` is None before the first, which never waits.
+    With losses and `failOnDataLoss`, the caller raises `DataLossError`; without it, the positions are those
+    with which the connector would continue. `last_trigger_ms` is None before the first trigger, which never
+    waits.
     """
     if last_trigger_ms is not None and _must_wait(start, seen, pace, now_ms - last_trigger_ms):
         return Advance(start, waits=True)
@@ -82,14 +83,16 @@ def _must_wait(start: Positions, seen: Seen, pace: Pace, since_ms: int) -> bool:
 
 
 def fallen(start: Positions, ends: Offsets) -> list[TopicPartition]:
-    """Partitions that end before they were read to: ask again, a replica that lags may have answered."""
+    """Partitions that end before the position already read: ask again, the answer may come from a lagging
+    replica."""
     return [p for p, end in sorted(ends.items()) if p in start.offsets and end < start.offsets[p]]
 
 
 def share_out(limit: int, begins: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
-    """New ends, so that about `limit` offsets lie between; each partition gets by its share of what waits.
+    """New ends with about `limit` offsets in total; each partition's share is proportional to its unread
+    offsets.
 
-    As the connector rounds: down, but up where that would be nothing, so that no partition starves.
+    Rounded like the connector: down, but up instead of to zero, so that no partition starves.
     """
     sizes = {partition: end - begins[partition] for partition, end in ends.items()}
     total = float(sum(size for size in sizes.values() if size > 0))
@@ -103,10 +106,12 @@ def share_out(limit: int, begins: Offsets, ends: Offsets) -> dict[TopicPartition
 
 
 def check_available_now(planned: Offsets, latest: Offsets) -> None:
-    """What was there when a query of all that is available began must be there until it ends."""
+    """Check that the records available at the start of an availableNow query still exist."""
     gone = sorted(planned.keys() - latest.keys())
     if gone:
-        raise PlanError(f"{named(gone)} is gone while all that was available is read; start the query again")
+        raise PlanError(
+            f"{named(gone)} was deleted while the query read all that was available; start the query again"
+        )
     for partition, end in sorted(planned.items()):
         if latest[partition] < end:
             raise PlanError(
@@ -116,8 +121,8 @@ def check_available_now(planned: Offsets, latest: Offsets) -> None:
 
 
 class _Begin(NamedTuple):
-    counted: int | None  # from here on offsets wait to be read; None: nobody knows
-    first: int = 0  # the first of them that is there, if it is known to be a later one
+    counted: int | None  # from here on offsets are unread; None: unknown
+    first: int = 0  # the first existing one of them, if it is known to be later
     loss: DataLoss | None = None
 
 
@@ -141,7 +146,7 @@ def _begin(partition: TopicPartition, start: Positions, seen: Seen) -> _Begin:
 
 
 def _gone(start: Positions, seen: Seen) -> Iterable[DataLoss]:
-    """Topics that were made again, and partitions that are no more."""
+    """Topics that were created again, and partitions that no longer exist."""
     again = _made_again(start, seen)
     for topic in again:
         ids = (format_topic_id(start.topic_ids[topic]), format_topic_id(seen.topic_ids[topic]))
@@ -149,12 +154,12 @@ def _gone(start: Positions, seen: Seen) -> Iterable[DataLoss]:
             Loss.MADE_AGAIN,
             topic,
             None,
-            f"topic {topic} was deleted and made again: its id was {ids[0]} and is {ids[1]}; what the old "
-            f"one had beyond {_reached(start, topic)} is gone",
+            f"topic {topic} was deleted and created again: its id was {ids[0]} and is {ids[1]}; the old "
+            f"topic's records beyond {_reached(start, topic)} are lost",
         )
     for partition, offset in start.offsets.items():
         if partition not in seen.ends and partition.topic not in again:
-            words = f"is gone; it was read up to offset {offset}"
+            words = f"was deleted; it was read up to offset {offset}"
             yield lost(Loss.DELETED, partition, words)
 
 

@@ -1,12 +1,12 @@
-"""Record batches to Arrow: what a fetch brought, as the columns that Spark's Kafka connector has.
+"""Record batches to Arrow: fetched bytes as the columns of Spark's Kafka connector.
 
-Python runs once for a piece of fetched data and once for a record batch of Arrow; the records themselves are
-read by the compiled loops of `walk`, straight into the buffers that Arrow takes over. Of large values the
-copying is what costs: where the fetched bytes may be overwritten, values are only moved together in them, and
-those bytes are the column.
+Python runs once per piece of fetched data and once per Arrow record batch; the records themselves are read by
+the compiled loops of `walk`, directly into the buffers that Arrow will own. For large values copying is the
+main cost: if the fetched bytes may be overwritten, values are only moved together within them, and these
+bytes become the column.
 
-**Invariant:** every offset of the range is handed out at most once and in order; bytes that contradict
-themselves raise `CorruptRecords` and nothing else; nothing is overwritten that was not checked before.
+**Invariant:** every offset of the range is returned at most once and in order; inconsistent bytes raise only
+`CorruptRecords`; nothing is overwritten before it was checked.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from crc32c import crc32c
 from numpy.typing import NDArray
 
-from tidelog.base.limits import DECOMPRESSED_SIZE_MAX, MIB
+from tidelog.base.limits import DECOMPRESSED_SIZE_MAX, MIB, SPARK_MOVED_SIZE_MIN
 from tidelog.protocol import compression
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, CONTROL_BIT, TRANSACTIONAL_BIT
 from tidelog.protocol.errors import CorruptBatch
@@ -28,8 +28,7 @@ from tidelog.spark.compiled import Bytes, Int64s
 from tidelog.spark.page import Pages
 
 _BATCHES_AT_ONCE = 1_024
-_UNFOLDED_AT_ONCE = 4 * MIB  # compressed batches are unfolded until this much is there, then walked
-_MOVED_SIZE_MIN = 1 * MIB  # of batches whose values stay where they are: their last page is not filled up
+_UNFOLDED_AT_ONCE = 4 * MIB  # compressed batches are decompressed up to this size, then walked
 
 _PROBLEMS = {
     scan.BAD_LENGTH: "its length is less than that of a header",
@@ -48,7 +47,7 @@ _PROBLEMS = {
 
 
 class CorruptRecords(ValueError):
-    """Record batches that contradict themselves, or are in a format that is not read."""
+    """Record batches that are inconsistent, or in an unsupported format."""
 
 
 class Columns:
@@ -71,7 +70,7 @@ class Columns:
         self.include_headers = include_headers
         self._pages = Pages(topic, partition, include_headers, rows)
         self._page = self._pages.open()
-        self._ground: Bytes | None = None  # of fetched bytes, what may be overwritten with values
+        self._ground: Bytes | None = None  # the fetched bytes that may be overwritten with values
         self._aborted = AbortedTransactions() if committed_only else None
         self._table = np.empty((_BATCHES_AT_ONCE, scan.BATCH_FIELDS), np.int64)
         self._found = np.empty(scan.FOUND_FIELDS, np.int64)
@@ -86,7 +85,7 @@ class Columns:
 
     @property
     def next_offset(self) -> int:
-        """The first offset that was neither handed out nor is known to be skipped."""
+        """The first offset that was neither returned nor skipped."""
         return self._page.first_offset if self._page.row_count else self.position
 
     def add(
@@ -98,9 +97,9 @@ class Columns:
         *,
         may_overwrite: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """Take the whole batches of `data[start:end]`; `aborted` is what the fetch said of transactions.
+        """Add the whole batches of `data[start:end]`; `aborted` is the fetch's list of aborted transactions.
 
-        With `may_overwrite` the memory of `data`, if it can be written, belongs to the rows from now on.
+        With `may_overwrite` the rows own the memory of `data` from now on, if it is writable.
         """
         if not 0 <= start <= end <= len(data):
             raise ValueError(f"{start} to {end} is not a part of {len(data)} bytes")
@@ -121,7 +120,7 @@ class Columns:
                 break
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """What is left."""
+        """The remaining rows."""
         if self._page.row_count:
             yield self._close_page()
 
@@ -137,7 +136,7 @@ class Columns:
         if codecs.any():
             for body, run in self._runs(data, view, kept, codecs.tolist()):
                 yield from self._walk(body, run)
-        elif ground is not None and _span(kept) >= _MOVED_SIZE_MIN:
+        elif ground is not None and _span(kept) >= SPARK_MOVED_SIZE_MIN:
             yield from self._walk_in_place(view, ground[int(kept[0, scan.BATCH_BODY]) :], kept)
         else:
             yield from self._walk(view, kept)
@@ -146,7 +145,7 @@ class Columns:
         self._cursor[walk.CURSOR_OFFSET] = max(self.position, min(next_offset, self.end))
 
     def _check_crcs(self, data: memoryview, table: Int64s) -> None:
-        """Of those batches that were too large for the scan to do it."""
+        """Check the batches that were too large for the scan to check."""
         large = table[table[:, scan.BATCH_CRC] >= 0]
         columns = (
             large[:, column].tolist()
@@ -157,7 +156,7 @@ class Columns:
                 raise self._corrupt(offset, _PROBLEMS[scan.BAD_CRC])
 
     def _without_dropped(self, data: memoryview, table: Int64s) -> Int64s:
-        """The batches that consumers see: no control batches, and nothing aborted if that was asked."""
+        """The batches visible to consumers: no control batches, and for read_committed no aborted ones."""
         attributes = table[:, scan.BATCH_ATTRIBUTES]
         if not (attributes & (CONTROL_BIT | TRANSACTIONAL_BIT)).any():
             return table
@@ -173,7 +172,7 @@ class Columns:
     def _runs(
         self, data: memoryview, view: Bytes, table: Int64s, codecs: list[int]
     ) -> Iterator[tuple[Bytes, Int64s]]:
-        """Stretches of the table whose bodies are in one buffer: as fetched, or unfolded."""
+        """Parts of the table whose bodies are in one buffer: as fetched, or decompressed."""
         first = 0
         while first < len(codecs):
             stop = first
@@ -197,7 +196,7 @@ class Columns:
     def _unfold(self, data: memoryview, batch: Int64s) -> bytes:
         start, end = int(batch[scan.BATCH_BODY]), int(batch[scan.BATCH_END])
         if start == end:
-            return b""  # compaction leaves the bare header of a batch whose records are all gone
+            return b""  # compaction leaves the bare header of an empty batch
         codec = int(batch[scan.BATCH_ATTRIBUTES]) & CODEC_MASK
         try:
             return compression.decompress(codec, data[start:end], DECOMPRESSED_SIZE_MAX)
@@ -205,7 +204,7 @@ class Columns:
             raise self._corrupt(int(batch[scan.BATCH_OFFSET]), str(problem)) from None
 
     def _walk_in_place(self, data: Bytes, ground: Bytes, table: Int64s) -> Iterator[pa.RecordBatch]:
-        """A walk whose values are moved to `ground`, which begins where the bodies begin."""
+        """A walk that moves values to `ground`, which begins at the first body."""
         if self._page.row_count:
             yield self._close_page()
         self._page.begin_at(ground)
@@ -250,16 +249,16 @@ class Columns:
 
 
 class AbortedTransactions:
-    """Which producers are inside a transaction that was aborted, as one goes through a partition.
+    """The producers inside an aborted transaction, at the present position in a partition.
 
-    A fetch names those it brings something of, by producer and first offset; each ends at that producer's
-    abort marker. The same one may be named by several fetches.
+    A fetch lists the transactions that overlap it, by producer and first offset; each ends at that producer's
+    abort marker. Several fetches may list the same transaction.
     """
 
     def __init__(self) -> None:
-        self.offset = 0  # of the batch looked at last
+        self.offset = 0  # of the last batch checked
         self._expected: list[tuple[int, int]] = []  # first offset and producer, the next one last
-        self._begun: dict[int, int] = {}  # producer to the first offset of its last one that was reached
+        self._begun: dict[int, int] = {}  # producer to the first offset of its latest transaction reached
         self._open: set[int] = set()
 
     def expect(self, aborted: Sequence[tuple[int, int]]) -> None:
@@ -267,7 +266,7 @@ class AbortedTransactions:
         self._expected = sorted(new, reverse=True)
 
     def find(self, data: memoryview, table: Int64s) -> NDArray[np.bool_]:
-        """Which batches of the table belong to an aborted transaction."""
+        """The batches of the table that belong to an aborted transaction."""
         found = np.zeros(len(table), np.bool_)
         if not self._expected and not self._open:
             return found

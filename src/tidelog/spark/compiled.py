@@ -1,8 +1,8 @@
-"""What the compiled loops are made with: numba's compiler, the types of their arguments, copying.
+"""The tools of the compiled loops: numba's compiler, the types of their arguments, copying.
 
-numba compiles a loop when its module is first imported and keeps the result on disk, beside the module or in
-the user's cache directory; where neither can be written, each process compiles for itself. It looks at the
-module's own file to know whether what it kept is out of date, so a loop and its parts stay in one file.
+numba compiles a loop when its module is first imported and caches the result on disk, beside the module or in
+the user's cache directory; if neither is writable, each process compiles again. numba checks only the
+module's own file for changes, so a loop and its parts stay in one file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-# For mypy, numbers in compiled code are just that.
+# For mypy: numbers in compiled code are plain ints.
 int8: Any = np.int8
 uint8: Any = np.uint8
 int32: Any = np.int32
@@ -35,12 +35,12 @@ INT64S = types.Array(types.int64, 1, "C")
 TABLE = types.Array(types.int64, 2, "C")
 
 _compile: Any = numba.njit
-# Nothing here allocates, so nobody need count references: doing so made the loops 3 to 10 times slower.
+# Nothing here allocates, so reference counting is off: it made the loops 3 to 10 times slower.
 _OPTIONS = {"nogil": True, "_nrt": False}
 
 
 def read_only(kind: Any) -> Any:
-    """The type of an array that a loop must not write, as what Arrow or a fetch has brought."""
+    """The type of an array that a loop must not write, such as Arrow's or fetched memory."""
     return types.Array(_ELEMENTS[kind], 1, "C", readonly=True)
 
 
@@ -49,7 +49,7 @@ def writable(kind: Any) -> Any:
 
 
 def compiled(signature: Any) -> Callable[[Function], Function]:
-    """numba's compiler for one signature, with the result kept on disk where that is possible."""
+    """numba's compiler for one signature, with the result cached on disk where possible."""
 
     def compile_function(function: Function) -> Function:
         try:
@@ -63,12 +63,12 @@ def compiled(signature: Any) -> Callable[[Function], Function]:
 
 
 def part(function: Function) -> Function:
-    """A function that is compiled into those that call it."""
+    """A function that is inlined into the compiled functions that call it."""
     return cast(Function, _compile(**_OPTIONS)(function))
 
 
 def _generate_move(_context: Any, out: Any, to: Any, data: Any, position: Any, size: Any) -> Any:
-    """The C library's memmove: numba's own loops over bytes take 20 times as long."""
+    """memmove of the C library: numba's own loops over bytes take 20 times as long."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         target = context.make_array(out)(context, builder, arguments[0]).data
@@ -86,6 +86,6 @@ _move_memory = cast(Any, intrinsic)(_generate_move)
 
 @part
 def copy(out: Bytes, to: int, data: Bytes, position: int, size: int) -> None:
-    """Both may be parts of the same memory."""
+    """Copy bytes; both ranges may overlap."""
     if size > 0 and to + size <= out.shape[0] and position + size <= data.shape[0]:
         _move_memory(out, to, data, position, size)

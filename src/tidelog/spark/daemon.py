@@ -1,11 +1,11 @@
-"""The process that Spark forks its Python workers from, with what the source's tasks need loaded already.
+"""The process from which Spark forks its Python workers, with the modules of the source's tasks preloaded.
 
-Spark starts it as `python -m tidelog.spark.daemon <module of the worker>` (`spark.python.daemon.module`). A
-worker is otherwise PySpark's own. Without this each new worker would load numba, the compiled loops and
-pandas for itself: half a second, for a task that may take a tenth of that. And after each task PySpark has
-the garbage collector walk all that is loaded, some 80 ms; what is frozen here is not walked.
+Spark starts it as `python -m tidelog.spark.daemon <module of the worker>` (`spark.python.daemon.module`). The
+workers are PySpark's own. Without preloading, each new worker would load numba, the compiled loops and
+pandas itself: half a second, for a task that may take a tenth of that. After each task PySpark runs the
+garbage collector over all loaded objects, which takes 80 ms; frozen objects are skipped.
 
-**Invariant:** what cannot be loaded is left to whoever needs it, and fails there.
+**Invariant:** a module that cannot be loaded here is skipped; a task that needs it reports the error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOADED = (
     "tidelog.spark.rows",
     "tidelog.spark.source",
     "tidelog.spark.writing",
-    # What PySpark's worker imports when its first task comes.
+    # The imports of PySpark's worker at its first task.
     "pandas",
     "pyarrow.pandas_compat",
     "pyspark.worker",
@@ -35,7 +35,7 @@ def load() -> None:
     for name in LOADED:
         try:
             importlib.import_module(name)
-        except Exception as problem:  # whatever it is, it is no reason to have no workers
+        except Exception as problem:  # no failure here may prevent the workers
             print(f"tidelog: {name} is not loaded: {problem}", file=sys.stderr)
 
 

@@ -1,12 +1,12 @@
-"""Filters of a batch read that narrow what is fetched: on topic, partition, offset and timestamp.
+"""Filters of a batch read that reduce the fetched ranges: on topic, partition, offset and timestamp.
 
-Offsets and partitions are cut exactly, so such a filter need not be looked at again. A timestamp is another
-matter: producers set it, so it goes up and down. A lower bound can be used: before the first offset with a
-timestamp or a later one, as brokers answer it, all are smaller. An upper bound cannot: behind any offset
-there may be a record with an earlier timestamp. Either way Spark filters the rows.
+Filters on offsets and partitions are applied exactly, so Spark need not repeat them. Timestamps are set by
+producers and are not monotonic. A lower bound can be used: all records before the first offset with an equal
+or later timestamp, as reported by brokers, are earlier. An upper bound cannot: behind any offset there may be
+a record with an earlier timestamp. Either way Spark filters the rows.
 
-**Invariant:** no row that passes the filters is left out; a filter `is_applied` only if no row that fails it
-is left.
+**Invariant:** no row that passes the filters is omitted; a filter `is_applied` only if no row that fails it
+remains.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidelog.client.errors import TopicPartition
 from tidelog.spark.ranges import RangeOf
 
 NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
-_MICROSECONDS = 1000  # of a millisecond
+_MICROSECONDS = 1000  # per millisecond
 
 
 class Op(Enum):
@@ -50,7 +50,7 @@ _KEEPS: dict[Op, Callable[[int, int], bool]] = {
 
 
 def is_applied(given: Filter) -> bool:
-    """Whether `narrow` leaves no row that fails it, so that nobody else has to look."""
+    """Whether `narrow` removes all rows that fail the filter, so that Spark need not check it."""
     if given.op is Op.NOT_NULL:
         return given.column in NEVER_NULL
     if given.column == "topic":
@@ -62,13 +62,12 @@ def is_applied(given: Filter) -> bool:
 
 
 def time_lookups(filters: Iterable[Filter], ranges: Iterable[RangeOf]) -> dict[TopicPartition, int]:
-    """The timestamps in milliseconds whose first offset `narrow` wants to know, by partition.
+    """The timestamps in milliseconds whose first offset `narrow` needs, by partition.
 
-    They are to be asked after the ranges were made: of a partition that has no such record then, nothing
-    is read.
+    Look them up after the ranges were made: a partition without such a record is not read at all.
     """
     bounds = [bound for each in filters if (bound := _earliest_ms(each)) is not None]
-    # Brokers take negative timestamps for something else.
+    # Brokers give negative timestamps a special meaning.
     if not bounds or max(bounds) < 0:
         return {}
     return {each.topic_partition: max(bounds) for each in ranges if each.size > 0}
@@ -79,7 +78,7 @@ def narrow(
     filters: Iterable[Filter],
     by_time: Mapping[TopicPartition, int | None] | None = None,
 ) -> list[RangeOf]:
-    """What is left to read; `by_time` has the answers to `time_lookups`, None for no such record."""
+    """The remaining ranges; `by_time` has the answers to `time_lookups`, None for no such record."""
     chosen = tuple(filters)
     left = [_narrow_one(each, chosen) for each in ranges if _is_wanted(each, chosen)]
     late = [_start_late(each, by_time or {}) for each in left]
@@ -121,7 +120,7 @@ def _start_late(each: RangeOf, by_time: Mapping[TopicPartition, int | None]) -> 
 
 
 def _earliest_ms(given: Filter) -> int | None:
-    """The lowest timestamp that a record may have and pass."""
+    """The lowest timestamp that passes the filter."""
     if given.column != "timestamp" or given.op in (Op.LESS, Op.AT_MOST) or not (bounds := _numbers(given)):
         return None
     lowest = min(bounds)
@@ -129,7 +128,7 @@ def _earliest_ms(given: Filter) -> int | None:
 
 
 def _numbers(given: Filter) -> tuple[int, ...] | None:
-    """The values, if each is a whole number; nothing equals a null among others."""
+    """The values, if each is a whole number; a null equals nothing."""
     values = _values(given)
     return tuple(values) if given.op is not Op.NOT_NULL and all(type(v) is int for v in values) else None  # type: ignore[arg-type]
 

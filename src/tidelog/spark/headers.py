@@ -17,10 +17,15 @@ from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.protocol.batch import (
     ATTRIBUTES_POSITION,
     CONTROL_BIT,
+    LAST_DELTA_POSITION,
     LENGTH_MIN,
     LENGTH_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
     MAX_TIMESTAMP_POSITION,
     OFFSET_MAX,
+    PRODUCER_ID_POSITION,
+    RECORD_COUNT_POSITION,
     TRANSACTIONAL_BIT,
 )
 from tidelog.protocol.records import Marker
@@ -44,10 +49,6 @@ ABORTED_FIELDS = 3  # producer id, first offset, offset of the marker
 _ABORT = int(Marker.ABORT)
 _COMMIT = int(Marker.COMMIT)
 _NO_MARKER = -1
-_MAGIC_POSITION = 16
-_LAST_DELTA_POSITION = 23
-_PRODUCER_ID_POSITION = 43
-_RECORD_COUNT_POSITION = 57
 _MARKED = TRANSACTIONAL_BIT | CONTROL_BIT
 
 
@@ -76,8 +77,8 @@ def _size_at(data: Bytes, position: int, left: int, next_offset: int) -> int:
         return MORE
     base_offset = _big_endian(data, position, 8)
     length = _big_endian(data, position + 8, 4)
-    last_delta = _big_endian(data, position + _LAST_DELTA_POSITION, 4)
-    if data[position + _MAGIC_POSITION] != 2 or length < LENGTH_MIN or last_delta < 0:
+    last_delta = _big_endian(data, position + LAST_DELTA_POSITION, 4)
+    if data[position + MAGIC_POSITION] != MAGIC or length < LENGTH_MIN or last_delta < 0:
         return IMPOSSIBLE
     if base_offset < next_offset or base_offset > int64(OFFSET_MAX) - last_delta:
         return IMPOSSIBLE
@@ -97,7 +98,7 @@ def follow(data: Bytes, left: int, end_offset: int, offset: int, timestamp: int,
         base_offset = _big_endian(data, position, 8)
         if base_offset >= end_offset:
             return PAST_END
-        last_offset = base_offset + _big_endian(data, position + _LAST_DELTA_POSITION, 4)
+        last_offset = base_offset + _big_endian(data, position + LAST_DELTA_POSITION, 4)
         if last_offset >= offset and _big_endian(data, position + MAX_TIMESTAMP_POSITION, 8) >= timestamp:
             return HIT
         if _big_endian(data, position + ATTRIBUTES_POSITION, 2) & _MARKED:
@@ -117,7 +118,7 @@ def _skip_varint(data: Bytes, position: int) -> int:
 @part
 def _marker_at(data: Bytes, position: int) -> int:
     """How the control batch ends a transaction; compaction may have left its header alone."""
-    if _big_endian(data, position + _RECORD_COUNT_POSITION, 4) < 1:
+    if _big_endian(data, position + RECORD_COUNT_POSITION, 4) < 1:
         return _NO_MARKER
     place = _skip_varint(data, position + BATCH_HEADER_SIZE) + 1  # length, attributes
     for _ in range(3):  # the deltas of timestamp and offset, the length of the key
@@ -155,7 +156,7 @@ def settle(data: Bytes, left: int, end_offset: int, state: Int64s, opened: Int64
         if base_offset >= end_offset:
             return PAST_END
         attributes = _big_endian(data, position + ATTRIBUTES_POSITION, 2)
-        producer_id = _big_endian(data, position + _PRODUCER_ID_POSITION, 8)
+        producer_id = _big_endian(data, position + PRODUCER_ID_POSITION, 8)
         if attributes & _MARKED and producer_id >= 0:
             if state[OPEN_COUNT] >= opened.shape[0] or state[ABORTED_COUNT] >= aborted.shape[0]:
                 return FULL
@@ -172,6 +173,6 @@ def settle(data: Bytes, left: int, end_offset: int, state: Int64s, opened: Int64
                 opened[place, 0] = producer_id
                 opened[place, 1] = base_offset
                 state[OPEN_COUNT] += 1
-        state[NEXT_OFFSET] = base_offset + _big_endian(data, position + _LAST_DELTA_POSITION, 4) + 1
+        state[NEXT_OFFSET] = base_offset + _big_endian(data, position + LAST_DELTA_POSITION, 4) + 1
         state[LAST_POSITION] = position
         position += size

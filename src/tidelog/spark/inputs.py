@@ -27,7 +27,7 @@ _STRING = (pa.string(), pa.large_string())
 
 
 def read_rows(rows: pa.RecordBatch, topic: str | None, find_topics: Callable[[list[str]], Int32s]) -> Inputs:
-    """What the loop needs of the rows; `find_topics` gives the number of each topic that they name."""
+    """The inputs of the loop; `find_topics` returns the number of each named topic."""
     keys = _find(rows, "key", _BINARY_OR_STRING, "string or binary")
     values = _find(rows, "value", _BINARY_OR_STRING, "string or binary")
     if values is None:
@@ -48,7 +48,7 @@ def read_rows(rows: pa.RecordBatch, topic: str | None, find_topics: Callable[[li
 
 
 def _find(rows: pa.RecordBatch, name: str, kinds: tuple[pa.DataType, ...], wanted: str) -> pa.Array | None:
-    """The first column of that name; None if there is none."""
+    """The first column of that name, or None."""
     if name not in rows.schema.names:
         return None
     column = rows.column(rows.schema.names.index(name))
@@ -64,7 +64,7 @@ def _unsupported(name: str, kind: pa.DataType, wanted: str) -> ValueError:
 def _read_topics(
     rows: pa.RecordBatch, topic: str | None, find_topics: Callable[[list[str]], Int32s]
 ) -> Int32s:
-    """The number of each row's topic; nothing if there is one topic for all."""
+    """The number of each row's topic; empty if all rows have the same topic."""
     if topic is not None:
         find_topics([topic])
         return _frozen(np.empty(0, np.int32))
@@ -103,7 +103,7 @@ def _read_blobs(column: pa.Array | None, rows: int) -> Blobs:
 
 
 def _read_headers(rows: pa.RecordBatch) -> tuple[Int64s, Bytes, Blobs, Blobs]:
-    """Where each row's headers end and which rows have some, then their keys and values."""
+    """The end of each row's headers and which rows have headers, then the keys and values."""
     count = rows.num_rows
     column = rows.column(rows.schema.names.index("headers")) if "headers" in rows.schema.names else None
     if column is None or pa.types.is_null(column.type):
@@ -133,7 +133,7 @@ def _check_headers(kind: pa.DataType) -> None:
 
 
 def _read_ends(buffer: pa.Buffer | None, is_large: bool, offset: int, rows: int) -> Int64s:
-    """Offsets of a column as 64 bits; an empty one may come without any."""
+    """Offsets of a column as 64 bits; an empty column may have no buffer."""
     if rows == 0:
         return _frozen(np.zeros(1, np.int64))
     if is_large:
@@ -142,7 +142,7 @@ def _read_ends(buffer: pa.Buffer | None, is_large: bool, offset: int, rows: int)
 
 
 def _read_valid(column: pa.Array) -> Bytes:
-    """A byte for each entry, 0 if it is null; nothing if none is."""
+    """A byte for each entry, 0 if it is null; empty if no entry is null."""
     if not column.null_count:
         return _frozen(np.empty(0, np.uint8))
     buffer, shift = column.buffers()[0], column.offset % 8

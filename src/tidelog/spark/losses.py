@@ -1,6 +1,6 @@
-"""Records that may be gone before a query read them: what happened, where, and the words for it.
+"""Records that may have been deleted before a query read them: what happened, where, and the message.
 
-**Invariant:** a loss names the topic, the partition where it is one, and the offsets.
+**Invariant:** a loss names the topic, the partition if it concerns one, and the offsets.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from tidelog.client.errors import TopicPartition
 
-SHOWN_MAX = 10
+SHOWN_MAX = 10  # partitions that a message names; the others are counted
 
 
 class Loss(Enum):
     DELETED = "deleted"
-    MADE_AGAIN = "made again"
+    MADE_AGAIN = "created again"
     FELL_BACK = "fell back"
     AGED_OUT = "aged out"
     BEGINS_LATE = "begins late"
@@ -32,10 +32,10 @@ class DataLoss(NamedTuple):
 
 
 class DataLossError(Exception):
-    """Records may be gone before they were read, and the query is to fail then."""
+    """Records may have been deleted before they were read, and `failOnDataLoss` is true."""
 
     def __init__(self, losses: Sequence[DataLoss]) -> None:
-        super().__init__(f"{words_of(losses)}. To read what there is instead, set failOnDataLoss to false.")
+        super().__init__(f"{words_of(losses)}. To read the remaining records, set failOnDataLoss to false.")
         self.losses = tuple(losses)
 
     def __reduce__(self) -> tuple[type[DataLossError], tuple[tuple[DataLoss, ...]]]:

@@ -1,8 +1,8 @@
-"""How the text of an option is read, and what it becomes: selections of partitions, and where reading starts
+"""The parsers of options' texts, and the parsed types: selections of partitions, and where reading starts
 and ends.
 
-**Invariant:** a form is a function of the text alone and raises `Unfit`, with what would be right, for a text
-that is not.
+**Invariant:** a parser is a function of the text alone and raises `Unfit`, with what was expected, for an
+invalid text.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TypeVar
 from tidelog.client.errors import TopicPartition
 from tidelog.spark.positions import PARTITION_MAX
 
-INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1
+INT_MAX = 2**31 - 1  # of Java's types, which the options of Spark's own source have
+LONG_MAX = 2**63 - 1  # the same
 LATEST_OFFSET = -1  # as an offset in JSON
 EARLIEST_OFFSET = -2
 
@@ -41,7 +41,7 @@ Form = Callable[[str], Value_co]
 
 
 class Unfit(Exception):
-    """A text that is not right; the message is what would be."""
+    """An invalid text; the message is what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,8 @@ class Edge(Enum):
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset for each partition; `LATEST_OFFSET` and `EARLIEST_OFFSET` stand for what is there by then."""
+    """An offset for each partition; `LATEST_OFFSET` and `EARLIEST_OFFSET` stand for the ends at planning
+    time."""
 
     offsets: Mapping[TopicPartition, int]
 
@@ -129,29 +130,29 @@ def acks(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """A number and a unit as Spark writes them; milliseconds without one."""
+    """A duration as Spark writes it; milliseconds without a unit."""
     found = _DURATION.fullmatch(text.lower())
     if found is None or found[2] not in _UNIT_US:
-        raise Unfit("a number of us, ms, s, m, min, h or d, e.g. 15m")
+        raise Unfit("a number of us, ms, s, m, min, h or d, such as 15m")
     return int(found[1]) * _UNIT_US[found[2]] // 1000
 
 
 def group_or_off(text: str) -> str | None:
-    """The group's name, nothing where no group is wanted, None where the default is."""
+    """The group's name, an empty string for no group, None for the default."""
     return {"false": "", "true": None}.get(text.lower(), text)
 
 
 def directories(text: str) -> tuple[str, ...]:
     found = tuple(part.strip() for part in text.split(",") if part.strip())
     if not found:
-        raise Unfit("directories, with commas between them")
+        raise Unfit("directories, separated by commas")
     return found
 
 
 def topics(text: str) -> Subscribe:
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if not names:
-        raise Unfit("names of topics, with commas between them")
+        raise Unfit("names of topics, separated by commas")
     return Subscribe(names)
 
 

@@ -1,10 +1,10 @@
-"""Every option of the source and the sink as a row: name, default, who takes it, its form, what it means.
+"""Every option of the source and the sink as a row: name, default, use, parser, meaning.
 
-The names, defaults and refusals are those of Spark's Kafka connector, so that a query written for it runs
-with nothing but its format changed; the last rows of `READ_ROWS` are Tidelog's own.
+The names, defaults and refusals are those of Spark's Kafka connector, so that a query written for it works
+with only its format changed; the last rows of `READ_ROWS` exist only in Tidelog.
 
-**Invariant:** a value that cannot be used raises `OptionError`, which names the option, the value and what
-is allowed.
+**Invariant:** an invalid value raises `OptionError`, which names the option, the value and what is
+allowed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value = TypeVar("Value")
 
 
 class OptionError(ValueError):
-    """An option that cannot be used; the message is fit to print."""
+    """An invalid option; the message can be shown to users."""
 
 
 class Use(Flag):
@@ -36,7 +36,7 @@ class Use(Flag):
 
 
 class Given:
-    """The options of one query, by names in small letters."""
+    """The options of one query, by lower-case names."""
 
     def __init__(self, raw: Mapping[str, str], use: Use) -> None:
         self.use = use
@@ -54,7 +54,7 @@ class Given:
         }
 
     def ignored(self, rows: Iterable[Option[Any]]) -> tuple[str, ...]:
-        """Names that mean something, but not to this kind of query."""
+        """Names of options that have no effect for this kind of query."""
         return tuple(row.name for row in rows if self.text(row.name) is not None and not row.uses & self.use)
 
 
@@ -65,10 +65,10 @@ class Option(Generic[Value]):
     uses: Use
     form: Form[Value]
     meaning: str
-    shown_default: str | None = None  # where the default is no text that could be given
+    shown_default: str | None = None  # if the default is not a text that could be given
 
     def maybe(self, given: Given) -> Value | None:
-        """The value, the default's value, or None where there is neither."""
+        """The value, the default's value, or None if there is neither."""
         text = given.text(self.name) if self.uses & given.use else None
         if text is None:
             text = self.default
@@ -91,23 +91,23 @@ ASSIGN = Option(
     None,
     Use.READ,
     forms.assigned,
-    'Partitions to read, e.g. `{"clicks":[0,1],"views":[2]}`. Exactly one of `assign`, `subscribe` and '
-    "`subscribePattern` must be given.",
+    'Partitions to read, for example `{"clicks":[0,1],"views":[2]}`. Exactly one of `assign`, `subscribe` '
+    "and `subscribePattern` must be given.",
 )
-SUBSCRIBE = Option("subscribe", None, Use.READ, forms.topics, "Topics to read, with commas between them.")
+SUBSCRIBE = Option("subscribe", None, Use.READ, forms.topics, "Topics to read, separated by commas.")
 SUBSCRIBE_PATTERN = Option(
     "subscribePattern",
     None,
     Use.READ,
     forms.pattern,
-    "Regular expression; topics in whose name it is found are read, also those made later.",
+    "Regular expression; topics whose name contains a match are read, including topics created later.",
 )
 BOOTSTRAP_SERVERS = Option(
     "kafka.bootstrap.servers",
     None,
     Use.READ | Use.WRITE,
-    forms.nonempty("host:port, with commas between several"),
-    "Brokers to ask first. Required, but not for reading `logDirs`.",
+    forms.nonempty("host:port, separated by commas"),
+    "Brokers for the first connection. Required, except for reading `logDirs`.",
 )
 STARTING_TIMESTAMP = Option(
     "startingTimestamp",
@@ -115,25 +115,25 @@ STARTING_TIMESTAMP = Option(
     Use.READ,
     forms.whole(),
     "Milliseconds since 1970: each partition starts at its first record with this timestamp or a later one. "
-    "Goes before `startingOffsetsByTimestamp` and `startingOffsets`.",
+    "Overrides `startingOffsetsByTimestamp` and `startingOffsets`.",
 )
 STARTING_OFFSETS_BY_TIMESTAMP = Option(
     "startingOffsetsByTimestamp",
     None,
     Use.READ,
     forms.timestamps,
-    'The same with a timestamp for each partition, e.g. `{"clicks":{"0":1700000000000}}`. Goes before '
-    "`startingOffsets`.",
+    'The same with a timestamp for each partition, for example `{"clicks":{"0":1700000000000}}`. '
+    "Overrides `startingOffsets`.",
 )
 STARTING_OFFSETS = Option(
     "startingOffsets",
     None,
     Use.READ,
     forms.offsets,
-    "`earliest`, `latest` (streaming only), or an offset for each partition, e.g. "
+    "`earliest`, `latest` (streaming only), or an offset for each partition, for example "
     '`{"clicks":{"0":23,"1":-2}}`, where -2 is earliest and -1 latest (streaming only). For streams, only '
-    "where a new query starts: later it goes on from its checkpoint, and partitions that are new then are "
-    "read from their earliest offset.",
+    "the start of a new query: a restarted query continues from its checkpoint, and reads new partitions "
+    "from their earliest offset.",
     shown_default="`earliest` for batch, `latest` for streaming",
 )
 ENDING_TIMESTAMP = Option(
@@ -142,15 +142,15 @@ ENDING_TIMESTAMP = Option(
     Use.BATCH_READ,
     forms.whole(),
     "Milliseconds since 1970: each partition ends before its first record with this timestamp or a later "
-    "one, and at its latest offset if it has none. Goes before `endingOffsetsByTimestamp` and "
-    "`endingOffsets`. Streams take no notice of it.",
+    "one, and at its latest offset if it has none. Overrides `endingOffsetsByTimestamp` and "
+    "`endingOffsets`. Ignored by streams.",
 )
 ENDING_OFFSETS_BY_TIMESTAMP = Option(
     "endingOffsetsByTimestamp",
     None,
     Use.BATCH_READ,
     forms.timestamps,
-    "The same with a timestamp for each partition. Goes before `endingOffsets`. Refused by streams.",
+    "The same with a timestamp for each partition. Overrides `endingOffsets`. Refused by streams.",
 )
 ENDING_OFFSETS = Option(
     "endingOffsets",
@@ -166,30 +166,30 @@ STARTING_STRATEGY = Option(
     "error",
     Use.READ,
     forms.choice("error", "latest"),
-    "Where a partition starts that has no record with the starting timestamp or a later one: `error` fails "
-    "the query, `latest` starts at its end.",
+    "For a partition without a record of the starting timestamp or later: `error` fails the query, `latest` "
+    "starts at the end of the partition.",
 )
 FAIL_ON_DATA_LOSS = Option(
     "failOnDataLoss",
     "true",
     Use.READ,
     forms.boolean,
-    "Whether a query fails when records may be gone before it read them: aged out, or their topic deleted. "
-    "With `false` it says so and reads what there is.",
+    "Whether a query fails when records may have been deleted before it read them, by retention or with "
+    "their topic. With `false` it logs a warning and reads the remaining records.",
 )
 POLL_TIMEOUT_MS = Option(
     "kafkaConsumer.pollTimeoutMs",
     "120000",
     Use.READ,
     forms.whole(1),
-    "How many milliseconds a task waits for records that are there before it fails.",
+    "How many milliseconds a task waits for existing records before it fails.",
 )
 FETCH_OFFSET_NUM_RETRIES = Option(
     "fetchOffset.numRetries",
     "3",
     Use.READ,
     forms.whole(1, forms.INT_MAX),
-    "How often offsets are asked for before the query fails.",
+    "How often the request for offsets is retried before the query fails.",
 )
 FETCH_OFFSET_RETRY_INTERVAL_MS = Option(
     "fetchOffset.retryIntervalMs",
@@ -203,42 +203,43 @@ MAX_OFFSETS_PER_TRIGGER = Option(
     None,
     Use.STREAM_READ,
     forms.whole(1),
-    "At most about so many offsets in one micro-batch, shared out among partitions by what waits in each.",
+    "The approximate maximum of offsets in one micro-batch, divided among the partitions in proportion to "
+    "their unread offsets.",
 )
 MIN_OFFSETS_PER_TRIGGER = Option(
     "minOffsetsPerTrigger",
     None,
     Use.STREAM_READ,
     forms.whole(0),
-    "A micro-batch waits for so many offsets, but not longer than `maxTriggerDelay`.",
+    "A micro-batch waits for this many offsets, but not longer than `maxTriggerDelay`.",
 )
 MAX_TRIGGER_DELAY = Option(
     "maxTriggerDelay",
     "15m",
     Use.STREAM_READ,
     forms.duration_ms,
-    "How long `minOffsetsPerTrigger` may hold a micro-batch back, e.g. `90s`, `15m`, `1h`.",
+    "How long `minOffsetsPerTrigger` may delay a micro-batch, for example `90s`, `15m`, `1h`.",
 )
 MIN_PARTITIONS = Option(
     "minPartitions",
     None,
     Use.READ,
     forms.whole(1, forms.INT_MAX),
-    "About so many tasks at least: large partitions are cut into several ranges.",
+    "The approximate minimum of tasks: large partitions are divided into several ranges.",
 )
 MAX_RECORDS_PER_PARTITION = Option(
     "maxRecordsPerPartition",
     None,
     Use.READ,
     forms.whole(1),
-    "No task gets more offsets than this: partitions are cut into ranges of about equal size.",
+    "No task gets more offsets than this: partitions are divided into ranges of about equal size.",
 )
 GROUP_ID_PREFIX = Option(
     "groupIdPrefix",
     None,
     Use.READ,
     forms.nonempty("the beginning of a group's name"),
-    "How the names of groups begin that are made up for a query. Not used with `kafka.group.id`.",
+    "The prefix of generated group names. Not used with `kafka.group.id`.",
     shown_default="`spark-kafka-source` for streaming, `spark-kafka-relation` for batch",
 )
 GROUP_ID = Option(
@@ -246,7 +247,7 @@ GROUP_ID = Option(
     None,
     Use.READ,
     forms.nonempty("the name of a group"),
-    "The group's name, for brokers that let only certain groups read. Give each query one of its own.",
+    "The name of the consumer group, for brokers that authorize groups. Use a different one for each query.",
 )
 INCLUDE_HEADERS = Option(
     "includeHeaders", "false", Use.READ, forms.boolean, "Whether rows have a column `headers`."
@@ -256,23 +257,23 @@ ISOLATION_LEVEL = Option(
     "read_uncommitted",
     Use.READ,
     forms.choice("read_uncommitted", "read_committed"),
-    "With `read_committed`, records of transactions that were aborted or are still open are not read.",
+    "With `read_committed`, records of aborted or open transactions are not read.",
 )
 LOG_DIRS = Option(
     "logDirs",
     None,
     Use.READ,
     forms.directories,
-    "Tidelog's own: log directories, or copies of them, with commas between them; their segment files are "
-    "read without a broker. `kafka.bootstrap.servers` is then not needed.",
+    "Only in Tidelog: log directories, or copies of them, separated by commas; their segment files are read "
+    "without a broker. `kafka.bootstrap.servers` is then not needed.",
 )
 COMMIT_GROUP = Option(
     "commitGroup",
     None,
     Use.STREAM_READ,
     forms.group_or_off,
-    "Tidelog's own: the consumer group to which progress is committed, so that consoles show the query's "
-    "lag; `false` or nothing turns it off.",
+    "Only in Tidelog: the consumer group to which progress is committed, so that consoles show the query's "
+    "lag; `false` or an empty value disables it.",
     shown_default="`kafka.group.id`, else a name made from `groupIdPrefix` and the query",
 )
 PUSH_FILTERS = Option(
@@ -280,8 +281,8 @@ PUSH_FILTERS = Option(
     "false",
     Use.BATCH_READ,
     forms.boolean,
-    "Tidelog's own: whether filters on `topic`, `partition`, `offset` and `timestamp` narrow what is "
-    "fetched. Needs `spark.sql.python.filterPushdown.enabled`.",
+    "Only in Tidelog: whether filters on `topic`, `partition`, `offset` and `timestamp` reduce the fetched "
+    "ranges. Needs `spark.sql.python.filterPushdown.enabled`.",
 )
 
 TOPIC = Option(
@@ -289,58 +290,60 @@ TOPIC = Option(
     None,
     Use.WRITE,
     forms.nonempty("the name of a topic"),
-    "The topic of all rows; goes before a column `topic`, which is needed without it.",
+    "The topic of all rows; overrides a column `topic`, which is required without this option.",
 )
 WRITTEN_HEADERS = Option(
     "includeHeaders",
     "false",
     Use.WRITE,
     forms.boolean,
-    "Accepted as in the connector, and as little needed: a column `headers` is written if there is one.",
+    "Accepted for compatibility, not needed: a column `headers` is written if there is one.",
 )
 ACKS = Option(
     "kafka.acks",
     "all",
     Use.WRITE,
     forms.acks,
-    "Who must have a record before it counts as written: `all` in-sync replicas, `1` the leader, `0` nobody.",
+    "The replicas that must have a record before it counts as written: `all` in-sync replicas, `1` the "
+    "leader, `0` none.",
 )
 COMPRESSION_TYPE = Option(
     "kafka.compression.type",
     "none",
     Use.WRITE,
     forms.choice("none", "gzip", "snappy", "lz4", "zstd"),
-    "How record batches are compressed.",
+    "The codec of record batches.",
 )
 BATCH_SIZE = Option(
     "kafka.batch.size",
     "524288",
     Use.WRITE,
     forms.whole(0, forms.INT_MAX),
-    "Bytes of a record batch before it is compressed. More than a Java producer's 16384, for a task has its "
-    "rows at hand.",
+    "Bytes of a record batch before compression. Larger than the Java producer's 16384, because a task has "
+    "all its rows available.",
 )
 LINGER_MS = Option(
     "kafka.linger.ms",
     "5",
     Use.WRITE,
     forms.whole(0),
-    "Milliseconds that a batch may wait to become full; a task that has no more rows does not wait.",
+    "Milliseconds that a batch may wait to become full; a task without more rows does not wait.",
 )
 ENABLE_IDEMPOTENCE = Option(
     "kafka.enable.idempotence",
     None,
     Use.WRITE,
     forms.boolean,
-    "Whether what is sent again is written once. Needs `acks=all`, at most 5 requests in flight, retries.",
-    shown_default="`true`, but `false` where `acks`, `retries` or the requests in flight rule it out",
+    "Whether a batch that is sent again is written only once. Needs `acks=all`, at most 5 requests in "
+    "flight, retries.",
+    shown_default="`true`, but `false` if `acks`, `retries` or the requests in flight exclude it",
 )
 MAX_IN_FLIGHT = Option(
     "kafka.max.in.flight.requests.per.connection",
     "5",
     Use.WRITE,
     forms.whole(1, forms.INT_MAX),
-    "How many requests are on their way to a broker at once.",
+    "How many requests may be in flight to one broker.",
 )
 RETRIES = Option(
     "kafka.retries",
@@ -354,14 +357,14 @@ DELIVERY_TIMEOUT_MS = Option(
     "120000",
     Use.WRITE,
     forms.whole(0, forms.INT_MAX),
-    "How long a batch may take, all attempts together, before the task fails.",
+    "The time limit for a batch with all its attempts; then the task fails.",
 )
 REQUEST_TIMEOUT_MS = Option(
     "kafka.request.timeout.ms",
     "30000",
     Use.WRITE,
     forms.whole(0, forms.INT_MAX),
-    "How long a broker may take for one answer.",
+    "The time limit for one answer of a broker.",
 )
 MAX_REQUEST_SIZE = Option(
     "kafka.max.request.size",
@@ -415,7 +418,7 @@ WRITE_ROWS: tuple[Option[Any], ...] = (
     MAX_REQUEST_SIZE,
 )
 
-# Properties of Kafka's clients that would break a query, and what to do instead.
+# Properties of Kafka's clients that would break a query, and their alternatives.
 FORBIDDEN_TO_READ = {
     "auto.offset.reset": "set startingOffsets to earliest or latest instead; a query that goes on does so "
     "from its checkpoint",

@@ -1,10 +1,10 @@
 """The options of one query, checked and typed: `ReadOptions` for the source, `WriteOptions` for the sink.
 
-Names are compared without regard to case, as Spark does. Properties that begin with `kafka.` go to the
-client by Kafka's names. Names that nobody knows are let be, for Spark puts some of its own beside ours;
-names that mean nothing to this kind of query are in `ignored`, for a warning.
+Names are not case-sensitive, as in Spark. Properties that begin with `kafka.` go to the client under Kafka's
+names. Unknown names are accepted, because Spark adds its own; known names without effect for this kind of
+query are in `ignored`, for a warning.
 
-**Invariant:** nothing here knows Spark, a broker or a clock. What cannot be used raises `OptionError`.
+**Invariant:** nothing here knows Spark, a broker or a clock. An invalid option raises `OptionError`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tidelog.spark.positions import Split
 
 STREAM_GROUP_PREFIX = "spark-kafka-source"
 BATCH_GROUP_PREFIX = "spark-kafka-relation"
-IN_FLIGHT_OF_IDEMPOTENCE_MAX = 5
+IN_FLIGHT_OF_IDEMPOTENCE_MAX = 5  # so many batches a broker can tell from duplicates
 ALL_REPLICAS = -1  # acks
 
 __all__ = ["OptionError", "ReadOptions", "WriteOptions", "option_table"]
@@ -42,7 +42,7 @@ class ReadOptions:
     selection: Selection
     starting: Limit
     ending: Limit  # of a batch
-    strategy: str  # where no record has the starting timestamp: error or latest
+    strategy: str  # for a partition without a record of the starting timestamp: error or latest
     fail_on_data_loss: bool
     poll_timeout_ms: int
     fetch_offset_num_retries: int
@@ -56,8 +56,8 @@ class ReadOptions:
     include_headers: bool
     read_committed: bool
     log_dirs: tuple[str, ...]
-    commits: bool  # whether progress goes to a group
-    commit_group: str | None  # None: a name is yet to be made of `group_id_prefix` and the query
+    commits: bool  # whether progress is committed to a group
+    commit_group: str | None  # None: generated from `group_id_prefix` and the query
     push_filters: bool
     properties: Mapping[str, str]  # for the client, by Kafka's names
     ignored: tuple[str, ...]
@@ -164,14 +164,14 @@ def _refuse_forbidden(given: Given, forbidden: Mapping[str, str]) -> None:
 
 def _require_brokers(given: Given) -> None:
     if rows.BOOTSTRAP_SERVERS.maybe(given) is None:
-        raise OptionError(f"{rows.BOOTSTRAP_SERVERS.name} is missing: name at least one broker as host:port")
+        raise OptionError(f"{rows.BOOTSTRAP_SERVERS.name} is missing; name at least one broker as host:port")
 
 
 def _selection(given: Given) -> Selection:
     names = ", ".join(row.name for row in rows.SELECTIONS)
     present = [row for row in rows.SELECTIONS if given.text(row.name) is not None]
     if not present:
-        raise OptionError(f"one of {names} is missing: say which topics to read")
+        raise OptionError(f"one of {names} is missing; name the topics to read")
     if len(present) > 1:
         both = " and ".join(f"{row.name}={given.text(row.name)}" for row in present)
         raise OptionError(f"{both}: expected only one of {names}")
@@ -200,7 +200,7 @@ def _limits(given: Given, streaming: bool) -> tuple[Limit, Limit]:
 def _limit(
     given: Given, at: Option[int], at_each: Option[AtTimestamps], offsets: Option[Edge | AtOffsets]
 ) -> Limit | None:
-    """In the connector's order: what goes before makes the rest unread."""
+    """The limit, in the connector's order of precedence: overridden options are not read."""
     timestamp_ms = at.maybe(given)
     if timestamp_ms is not None:
         return AtTimestamp(timestamp_ms)
@@ -223,7 +223,7 @@ def _offsets_of(limit: Limit) -> Mapping[TopicPartition, int]:
 
 
 def _check_order(start: Limit, end: Limit) -> None:
-    """What can be seen before anybody is asked: two lists that do not fit each other."""
+    """Check, without a broker, that two lists of partitions match."""
     if isinstance(start, AtOffsets) and isinstance(end, AtOffsets):
         _check_pair("startingOffsets", start.offsets, "endingOffsets", end.offsets)
     if isinstance(start, AtTimestamps) and isinstance(end, AtTimestamps):
@@ -250,7 +250,7 @@ def _check_pair(
 
 
 def _min_offsets(given: Given) -> int | None:
-    """Two limits that contradict each other are refused by batches too, which use neither."""
+    """The minimum; contradicting limits are refused by batches too, although batches use neither."""
     bounds = rows.MIN_OFFSETS_PER_TRIGGER, rows.MAX_OFFSETS_PER_TRIGGER
     texts = [given.text(row.name) for row in bounds]
     if None not in texts:
@@ -265,7 +265,7 @@ def _group_prefix(streaming: bool) -> str:
 
 
 def _idempotence(given: Given) -> bool:
-    """On where it can be, as in a Java producer; an error only where it was asked for and cannot be."""
+    """Enabled where possible, as in a Java producer; an error only if it was requested and is impossible."""
     wanted = rows.ENABLE_IDEMPOTENCE.maybe(given)
     needs = {
         f"{rows.ACKS.name}=all": rows.ACKS.value(given) == ALL_REPLICAS,

@@ -1,10 +1,10 @@
-"""One Arrow record batch while it is filled: its buffers, how full they are, and the batch in the end.
+"""One Arrow record batch while it is filled: its buffers, their fill levels, and the finished batch.
 
-The buffers of variable length are as large as those of the page before came to be, and grow when a record
-does not fit; the columns that are the same in every row are made once. Values may also stay in the memory
-that they were fetched into.
+The initial size of the variable-length buffers is that of the previous page, and they grow when a record
+does not fit; columns with constant values are created once. Values may also stay in the memory into which
+they were fetched.
 
-**Invariant:** a buffer that Arrow has taken over is never written again.
+**Invariant:** a buffer that Arrow owns is never written again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidelog.base.limits import MIB
+from tidelog.base.limits import MIB, SPARK_ROOM_MAX
 from tidelog.spark import walk
 from tidelog.spark.compiled import Bytes, Int32s, Int64s
 from tidelog.spark.walk import Outputs
@@ -29,7 +29,6 @@ _GROWTH = 4
 # the JVM takes the rows of the one before: with ten thousand rows of 1,000 B both waited for each other, and
 # pages of 10 MB were new memory each time, here and in Spark. With less than this, what Python and Spark do
 # for each page is more than a tenth of the work.
-_ROOM_MAX = 4 * MIB
 _HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 _COLUMNS = [
     pa.field("key", pa.binary()),
@@ -48,7 +47,7 @@ def schema(include_headers: bool) -> pa.Schema:
 
 
 class Pages:
-    """What all pages of one partition share."""
+    """The shared state of all pages of one partition."""
 
     def __init__(self, topic: str, partition: int, include_headers: bool, rows: int) -> None:
         self.rows = rows
@@ -60,12 +59,12 @@ class Pages:
         self.room[walk.HEADERS] = _FIRST_HEADERS
 
     def open(self, ground: Bytes | None = None) -> Page:
-        """An empty page, its values at the beginning of `ground` if there is one."""
+        """An empty page, with its values at the beginning of `ground` if given."""
         return Page(self, ground)
 
 
 class Page:
-    """The buffers of one record batch. `count` says what they hold; the walk writes both."""
+    """The buffers of one record batch. `count` is their fill level; the walk writes both."""
 
     def __init__(self, pages: Pages, ground: Bytes | None) -> None:
         self._pages = pages
@@ -80,7 +79,7 @@ class Page:
             keys=np.empty(room[walk.KEY_BYTES], np.uint8),
             value_ends=_ends(rows),
             value_bits=_bits(rows),
-            values=np.empty(room[walk.VALUE_BYTES], np.uint8) if ground is None else ground[:_ROOM_MAX],
+            values=np.empty(room[walk.VALUE_BYTES], np.uint8) if ground is None else ground[:SPARK_ROOM_MAX],
             offsets=np.empty(rows, np.int64),
             timestamps=np.empty(rows, np.int64),
             timestamp_types=np.empty(rows, np.int32),
@@ -94,8 +93,8 @@ class Page:
         )
 
     def begin_at(self, ground: Bytes | None) -> None:
-        """Put the values there; only an empty page can."""
-        values = np.empty(0, np.uint8) if ground is None else ground[:_ROOM_MAX]
+        """Put the values into `ground`; only possible for an empty page."""
+        values = np.empty(0, np.uint8) if ground is None else ground[:SPARK_ROOM_MAX]
         self.outputs = self.outputs._replace(values=values)
         self._is_in_place = ground is not None
 
@@ -105,7 +104,7 @@ class Page:
 
     @property
     def value_size(self) -> int:
-        """Of all its values together."""
+        """The size of all values."""
         return int(self.count[walk.VALUE_BYTES])
 
     @property
@@ -117,11 +116,11 @@ class Page:
         return int(self.outputs.offsets[0])
 
     def is_too_large_for(self, wanted: Int64s) -> bool:
-        """Whether the next record should rather begin a page of its own than let this one grow."""
-        return self.row_count > 0 and bool(wanted[walk.KEY_BYTES :].max() > _ROOM_MAX)
+        """Whether the next record should start a new page instead of growing this one."""
+        return self.row_count > 0 and bool(wanted[walk.KEY_BYTES :].max() > SPARK_ROOM_MAX)
 
     def grow(self, wanted: Int64s) -> None:
-        """Make room for what the walk said it wanted, and for a few times what there is."""
+        """Make room for the sizes that the walk requested, and for a multiple of the present size."""
         old = self.outputs
         keys, values, headers, header_keys, header_values = wanted[walk.KEY_BYTES :].tolist()
         new = old._replace(keys=_grown(old.keys, keys), values=_grown(old.values, values))
@@ -136,11 +135,11 @@ class Page:
         self.outputs = new
 
     def close(self) -> pa.RecordBatch:
-        """The rows as Arrow has them; the page must not be used any more."""
+        """The rows as Arrow; the page must not be used afterwards."""
         pages, out, rows = self._pages, self.outputs, self.row_count
-        pages.room = np.minimum(self.count[: walk.ROOMS] * 9 // 8 + 256, _ROOM_MAX)
+        pages.room = np.minimum(self.count[: walk.ROOMS] * 9 // 8 + 256, SPARK_ROOM_MAX)
         if self._is_in_place:
-            pages.room[walk.VALUE_BYTES] = 0  # more likely than not, those of the next page are too
+            pages.room[walk.VALUE_BYTES] = 0  # probably also true of the next page's values
         nulls = self.count.tolist()
         columns = [
             _binary(pa.binary(), rows, nulls[walk.KEYS_NULL], out.key_bits, out.key_ends, out.keys),
@@ -189,7 +188,7 @@ def _bits(rows: int) -> Bytes:
 def _grown(old: NDArray[Number], size: int) -> NDArray[Number]:
     if size <= len(old):
         return old
-    new = np.zeros(max(size, min(_GROWTH * len(old), _ROOM_MAX)), old.dtype)
+    new = np.zeros(max(size, min(_GROWTH * len(old), SPARK_ROOM_MAX)), old.dtype)
     new[: len(old)] = old
     return new
 
@@ -206,7 +205,7 @@ def _binary(kind: pa.DataType, rows: int, nulls: int, bits: Bytes, ends: Int32s,
 
 
 def _as_text(keys: pa.Array) -> pa.Array:
-    """Keys that are not UTF-8 as Java reads them: with a mark where a character would be."""
+    """Keys that are not UTF-8 as Java decodes them, with replacement characters."""
     try:
         keys.validate(full=True)
     except pa.ArrowInvalid:

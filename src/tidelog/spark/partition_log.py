@@ -8,19 +8,18 @@ is read, and a file that went away is looked for under another name before its r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
-from os import scandir
+from os import listdir
 from pathlib import Path
 from typing import TypeVar
 
 from tidelog.client.errors import DamagedBatch, OffsetOutOfRange, TopicGone, TopicPartition
 from tidelog.client.reader import RawBatches
+from tidelog.log.format.names import LOG_SUFFIX, SWAP_SUFFIX, offset_in_name
 from tidelog.protocol.errors import CorruptBatch
 from tidelog.spark.segment_file import FoundTime, Piece, SegmentFile
 from tidelog.spark.transaction_books import TransactionBooks, names_from, offset_of
 
-_SEGMENT = re.compile(r"([0-9]{20})\.log(\.swap)?")
 _ATTEMPTS = 10  # to open a file that is listed and gone when it is opened
 
 Answer = TypeVar("Answer")
@@ -150,12 +149,13 @@ class PartitionLog:
         return names
 
     def _list(self) -> list[str]:
-        found: dict[str, str] = {}
+        found: dict[int, str] = {}
         try:
-            with scandir(self._folder) as entries:
-                for entry in entries:
-                    if (match := _SEGMENT.fullmatch(entry.name)) and (not match[2] or match[1] not in found):
-                        found[match[1]] = entry.name
+            for name in listdir(self._folder):
+                if (base := offset_in_name(name, LOG_SUFFIX)) is not None:
+                    found[base] = name
+                elif (base := offset_in_name(name, LOG_SUFFIX + SWAP_SUFFIX)) is not None:
+                    found.setdefault(base, name)
         except (FileNotFoundError, NotADirectoryError) as problem:
             raise TopicGone(f"{self._partition}: {self._folder} is not there any more") from problem
         return [found[base] for base in sorted(found)]

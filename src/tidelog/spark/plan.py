@@ -1,10 +1,10 @@
-"""Where a query reads: which partitions, from where to where, and what of it is not there.
+"""The plan of a query: which partitions, from which to which offset, and which records are missing.
 
-All of it as the JVM connector has it. The caller asks the cluster and hands over what it found (`Seen`); what
-must be asked is said by `topics_to_ask` and `time_lookups`. How a stream goes on from there is `advance`.
+The rules are the JVM connector's. The caller asks the cluster and passes the answers in (`Seen`);
+`topics_to_ask` and `time_lookups` say what to ask. `advance` plans the next batches of a stream.
 
-**Invariant:** functions of their arguments: no I/O, no clock. Records that may be gone before they were read
-are a `DataLoss`, never silence; whether that ends the query is the caller's to say (`failOnDataLoss`).
+**Invariant:** functions of their arguments: no I/O, no clock. Records that may have been deleted before they
+were read are a `DataLoss`, never ignored; the caller decides whether it ends the query (`failOnDataLoss`).
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ ByTime = Mapping[TopicPartition, int | None]
 
 
 class PlanError(ValueError):
-    """A query that cannot be planned; the message says what does not fit."""
+    """A query that cannot be planned; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The selected partitions as the cluster has them; `beginnings` at least where they were needed."""
+    """The state of the selected partitions in the cluster; `beginnings` at least where needed."""
 
     ends: Offsets
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Seen:
 
 class Selected(NamedTuple):
     partitions: tuple[TopicPartition, ...]
-    missing: tuple[str, ...]  # topics that were named and are not there
+    missing: tuple[str, ...]  # named topics that do not exist
 
 
 class Side(Enum):
@@ -62,19 +62,19 @@ class Side(Enum):
 
 
 class Bound(NamedTuple):
-    """A limit and what `resolve` made of it."""
+    """A limit and its offsets from `resolve`."""
 
     limit: Limit
     offsets: Offsets
 
 
 class BatchPlan(NamedTuple):
-    ranges: list[RangeOf]  # one for each partition, not yet narrowed or cut
+    ranges: list[RangeOf]  # one for each partition, before filters and division
     losses: tuple[DataLoss, ...]
 
 
 def topics_to_ask(selection: Selection) -> tuple[str, ...] | None:
-    """The topics whose partitions must be known; None for all that there are."""
+    """The topics whose partitions must be known; None for all topics."""
     match selection:
         case Assign(partitions):
             return tuple(dict.fromkeys(partition.topic for partition in partitions))
@@ -85,7 +85,7 @@ def topics_to_ask(selection: Selection) -> tuple[str, ...] | None:
 
 
 def select(selection: Selection, topics: Mapping[str, Iterable[int]]) -> Selected:
-    """Of the topics with their partitions, those that are read; Kafka's own topics never are."""
+    """The selected partitions of the given topics; never those of Kafka's internal topics."""
     there = [
         TopicPartition(name, index)
         for name in sorted(topics.keys() - INTERNAL_TOPICS)
@@ -105,11 +105,11 @@ def select(selection: Selection, topics: Mapping[str, Iterable[int]]) -> Selecte
 
 
 def missing_topics(selected: Selected) -> PlanError:
-    return PlanError(f"there is no topic {', '.join(selected.missing)}: make it, or read others")
+    return PlanError(f"missing topics: {', '.join(selected.missing)}; create them, or read others")
 
 
 def time_lookups(limit: Limit, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The timestamps in milliseconds whose first offset `resolve` wants to know, by partition."""
+    """The timestamps in milliseconds whose first offset `resolve` needs, by partition."""
     match limit:
         case AtTimestamp(timestamp_ms):
             return dict.fromkeys(partitions, timestamp_ms)
@@ -120,7 +120,7 @@ def time_lookups(limit: Limit, partitions: Sequence[TopicPartition]) -> dict[Top
 
 
 def check_limit(limit: Limit, partitions: Sequence[TopicPartition], side: Side) -> None:
-    """A list of partitions in an option must be that of the partitions which are read."""
+    """Check that a list of partitions in an option equals the selected partitions."""
     match limit:
         case AtOffsets(offsets):
             given, option, hint = offsets, f"{side.value}Offsets", ", with -1 for latest and -2 for earliest"
@@ -143,7 +143,7 @@ def resolve(
     by_time: ByTime,
     strategy: str = "error",
 ) -> dict[TopicPartition, int]:
-    """Where each partition starts or ends; `by_time` has the answers to `time_lookups`, None for none."""
+    """The start or end of each partition; `by_time` has the answers to `time_lookups`, None for none."""
     check_limit(limit, partitions, side)
     match limit:
         case Edge.EARLIEST:
@@ -173,7 +173,7 @@ def _at_time(
 
 
 def plan_batch(starting: Bound, ending: Bound, seen: Seen) -> BatchPlan:
-    """What there is of the offsets from one bound to the other, and what there is not."""
+    """The offsets between the bounds that exist, and those that do not."""
     ranges: list[RangeOf] = []
     losses: list[DataLoss] = []
     for partition, start in sorted(starting.offsets.items()):
@@ -181,7 +181,7 @@ def plan_batch(starting: Bound, ending: Bound, seen: Seen) -> BatchPlan:
         if start > end and _is_fixed(starting.limit, partition) and _is_fixed(ending.limit, partition):
             raise PlanError(
                 f"{partition} would start at offset {start} and end at {end}: check the starting and the "
-                "ending offsets or timestamps, and whether the topic was made again"
+                "ending offsets or timestamps, and whether the topic was created again"
             )
         if start < end:
             losses += _unreadable(partition, start, end, begins, latest)
@@ -192,7 +192,7 @@ def plan_batch(starting: Bound, ending: Bound, seen: Seen) -> BatchPlan:
 
 
 def _is_fixed(limit: Limit, partition: TopicPartition) -> bool:
-    """Whether the offset was given or found by its timestamp, and is not merely an edge of what there is."""
+    """Whether the offset was given or found by timestamp, and is not just the earliest or latest."""
     if isinstance(limit, AtOffsets):
         return limit.offsets[partition] not in (EARLIEST_OFFSET, LATEST_OFFSET)
     return not isinstance(limit, Edge)

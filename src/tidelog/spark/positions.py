@@ -1,17 +1,17 @@
-"""Offsets as Spark keeps them in a checkpoint: where each partition stands, and what a replay needs besides.
+"""Offsets as stored in Spark's checkpoints: the position of each partition, and the parameters of a replay.
 
-The form is the JVM connector's, `{"clicks": {"0": 12, "1": 7}}`, with one more name that no topic has:
+The format is the JVM connector's, `{"clicks": {"0": 12, "1": 7}}`, with one more name that no topic has:
 
     {"": {"ids": {"clicks": "k3V…"}, "split": {"minPartitions": 8}, "from": {"clicks": {"1": 5}},
           "group": "spark-kafka-source-1f0c"},
      "clicks": {"0": 12, "1": 7}}
 
-`ids` are the topics' ids as Kafka prints them; `split` is how a batch that ends here is cut; `from` is where
-it begins in partitions that the offset before does not have, or whose records from there on are gone; `group`
-is the name made for the consumer group that shows the query's progress. What is empty is left out.
+`ids` are the topics' ids in Kafka's text form; `split` is the division of a batch that ends here; `from` is
+its start in partitions that are new, or whose records were deleted beyond the previous offset; `group` is the
+generated name of the consumer group that shows the query's progress. Empty fields are omitted.
 
-**Invariant:** equal positions give equal text: names are sorted, partitions too, by number. What cannot be
-read raises `BadPositions`, which says where and what.
+**Invariant:** equal positions give equal text: names are sorted, partitions too, by number. Invalid
+text raises `BadPositions` with the place and the problem.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from tidelog.client.errors import TopicPartition
 
-PARTITION_MAX = 2**31 - 1
-OFFSET_MAX = 2**63 - 1
+PARTITION_MAX = 2**31 - 1  # of the four bytes that the protocol has for it
+OFFSET_MAX = 2**63 - 1  # of eight
 TOPIC_ID_SIZE = 16
-BESIDE_THE_TOPICS = ""  # the name under which everything stands that is not an offset
+BESIDE_THE_TOPICS = ""  # the name of the object with everything but offsets
 NO_TOPIC_ID = bytes(TOPIC_ID_SIZE)
-_SHOWN_MAX = 80
+_SHOWN_MAX = 80  # characters of a text that a message quotes
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 
@@ -41,11 +41,11 @@ Value = TypeVar("Value")
 
 
 class BadPositions(ValueError):
-    """Offsets that were not written by Tidelog or the JVM connector, or were damaged since."""
+    """Offsets that Tidelog or the JVM connector did not write, or that are damaged."""
 
 
 class Split(NamedTuple):
-    """How the ranges of a batch are cut into tasks."""
+    """The division of a batch's ranges into tasks."""
 
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
@@ -57,7 +57,7 @@ _SPLIT_NAMES = ("minPartitions", "maxRecordsPerPartition")  # in the order of Sp
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The next offset to read of each partition; `starts` are those of this batch where they differ."""
+    """The next offset to read of each partition; `starts` are this batch's starts where they differ."""
 
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Positions:
         )
 
     def to_json_dict(self) -> Json:
-        """What `json.dumps` turns into the one text for these positions."""
+        """The object whose JSON is the unique text of these positions."""
         beside: dict[str, Any] = {
             "ids": {topic: format_topic_id(topic_id) for topic, topic_id in self.topic_ids.items()},
             "split": {name: n for name, n in zip(_SPLIT_NAMES, self.split, strict=True) if n is not None},
@@ -122,7 +122,7 @@ class Positions:
 
 
 def format_topic_id(topic_id: bytes) -> str:
-    """As Kafka prints it: URL-safe base 64 without the padding."""
+    """A topic id in Kafka's text form: URL-safe base 64 without padding."""
     return urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
@@ -155,13 +155,13 @@ def _read_offsets(topics: Mapping[object, object], what: str) -> dict[TopicParti
 
 def _read_topic(name: object) -> str:
     if not isinstance(name, str) or not _TOPIC_NAME.fullmatch(name):
-        raise BadPositions(f"{_shown(name)} is no name of a topic")
+        raise BadPositions(f"{_shown(name)} is not a topic name")
     return name
 
 
 def _read_partition(topic: str, text: object) -> int:
     if not isinstance(text, str) or not _NUMBER.fullmatch(text):
-        raise BadPositions(f"{_shown(text)} is no partition of {topic}")
+        raise BadPositions(f"{_shown(text)} is not a partition of {topic}")
     return _read_number(int(text), f"partition of {topic}", 0, PARTITION_MAX)
 
 
@@ -197,7 +197,7 @@ def _read_id(topic: object, text: object) -> bytes:
 
 
 def _shown(value: object) -> str:
-    """Enough of it to find it, however large it is."""
+    """A shortened value for messages."""
     if isinstance(value, str) and len(value) > _SHOWN_MAX:
         return f"{value[:_SHOWN_MAX]!r}…"
     if isinstance(value, str | bool | float | None) or (type(value) is int and abs(value) <= 2**64):

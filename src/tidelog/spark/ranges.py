@@ -1,10 +1,10 @@
-"""The ranges of offsets that tasks read: what lies between two positions, and how it is cut.
+"""The ranges of offsets that tasks read: the offsets between two positions, and their division.
 
-The cutting is that of the JVM connector, rounding included, so that the same options give the same tasks:
-first `maxRecordsPerPartition`, then, if that made too few, `minPartitions`, by which large ranges are cut in
-proportion to their size while small ones stay whole.
+The division equals that of the JVM connector, including rounding, so that the same options give the same
+tasks: first `maxRecordsPerPartition`, then, if there are too few ranges, `minPartitions`, which divides large
+ranges in proportion to their size and keeps small ones whole.
 
-**Invariant:** both are functions of their arguments alone, so a batch that is run again is cut as before. The
+**Invariant:** both are functions of their arguments alone, so a repeated batch has the same ranges. The
 ranges of a partition touch and do not overlap; none is empty.
 """
 
@@ -37,7 +37,7 @@ class RangeOf(NamedTuple):
 
 
 def between(start: Positions, end: Positions) -> list[RangeOf]:
-    """What a batch from `start` to `end` reads, cut as `end` says."""
+    """The ranges of a batch from `start` to `end`, divided as `end` says."""
     found = []
     for partition, end_offset in end.offsets.items():
         topic, index = partition
@@ -47,7 +47,7 @@ def between(start: Positions, end: Positions) -> list[RangeOf]:
 
 
 def was_made_again(topic: str, before: Positions, topic_id: bytes | None) -> bool:
-    """Whether the topic has another id than it had; without two ids to compare, nobody can tell."""
+    """Whether the topic has another id than before; False unless both ids are known."""
     known = before.topic_ids.get(topic)
     return known is not None and topic_id not in (None, NO_TOPIC_ID, known)
 
@@ -72,7 +72,7 @@ def cut(ranges: Iterable[RangeOf], split: Split) -> list[RangeOf]:
 def _cut_in_proportion(ranges: list[RangeOf], least: int) -> list[RangeOf]:
     total = sum(each.size for each in ranges)
     small = [each for each in ranges if _part_count(each.size, total, least) == 1]
-    # A partition of which one piece is small is left whole, also its other pieces.
+    # If one piece of a partition is small, all its pieces are kept whole.
     left_whole = {each.topic_partition for each in small}
     rest = total - sum(each.size for each in small)
     rest_least = least - len(small)
@@ -90,7 +90,7 @@ def _part_count(size: int, total: int, least: int) -> int:
 
 
 def _parts(whole: RangeOf, count: int) -> Iterator[RangeOf]:
-    """So many pieces of about the same size, without the empty ones; the last take what does not divide."""
+    """That many pieces of about equal size, without empty ones; the last pieces get the remainder."""
     start, remaining = whole.start, whole.size
     for index in range(count):
         size = remaining // (count - index)

@@ -1,9 +1,9 @@
-"""What a task does: the records of one range of offsets, as Arrow.
+"""The work of a reading task: the records of one range of offsets, as Arrow.
 
 Connections stay open in the worker process, which Spark uses for one task after another.
 
-**Invariant:** all records of the range come, once and in order, or an error names the partition and offset;
-with `failOnDataLoss` false, those that are gone are told and left out.
+**Invariant:** all records of the range are returned, once and in order, or an error names the partition and
+offset; with `failOnDataLoss` false, missing records are logged and skipped.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def cluster_of(properties: Mapping[str, str]) -> Cluster:
 
 
 def read_range(options: ReadOptions, wanted: RangeOf) -> Iterator[pa.RecordBatch]:
-    from tidelog.spark.columns import Columns  # which loads the compiled loops: only where rows are read
+    from tidelog.spark.columns import Columns  # loads the compiled loops: only where rows are read
 
     start: int | None = wanted.start
     while start is not None:
-        # One for each start: a broker sends whole batches, also what was deleted of them before that offset.
+        # One object per start: a broker sends whole batches, including records deleted below that offset.
         columns = Columns(
             wanted.topic,
             wanted.partition,
@@ -58,7 +58,7 @@ def read_range(options: ReadOptions, wanted: RangeOf) -> Iterator[pa.RecordBatch
 
 
 def place_of(options: ReadOptions) -> Cluster | LogFolders:
-    """What a query reads from: a cluster, or its folders."""
+    """The source of a query: a cluster, or its folders."""
     return LogFolders(options.log_dirs) if options.log_dirs else cluster_of(options.properties)
 
 
@@ -81,7 +81,8 @@ def _pieces(options: ReadOptions, wanted: RangeOf, start: int) -> Iterable[RawBa
 def _go_on_after(
     gone: OffsetOutOfRange | TopicGone, options: ReadOptions, wanted: RangeOf, position: int
 ) -> int | None:
-    """Where the records of the range go on, if they do; DataLossError if none may be missing."""
+    """The position of the next existing record of the range, or None; DataLossError if none may be
+    missing."""
     resumes = wanted.end
     if isinstance(gone, OffsetOutOfRange) and position < gone.log_start_offset < wanted.end:
         resumes = gone.log_start_offset

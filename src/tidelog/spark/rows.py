@@ -1,8 +1,8 @@
-"""Arrow to record batches: the rows that a query writes, as batches for the partitions of topics.
+"""Arrow to record batches: the rows of a query, as batches for the partitions of topics.
 
-The columns are those that Spark's Kafka connector takes: value, and if they are there key, headers, topic and
-partition; others are left alone. Rows gather in a buffer for each partition, across the record batches of
-Arrow, until one is full; the compiled loop of `scatter` writes them, and Python runs once for each batch.
+The columns are those of Spark's Kafka connector: value and, if present, key, headers, topic and partition;
+others are ignored. Rows are collected in a buffer per partition, across Arrow's record batches, until it is
+full; the compiled loop of `scatter` writes them, and Python runs once per batch.
 
 **Invariant:** rows of one partition keep their order.
 """
@@ -30,9 +30,10 @@ _GROWTH = 4
 
 
 class RowEncoder:
-    """Record batches without producer id and checksum, which whoever sends them adds.
+    """Record batches without producer id and checksum, which the sender adds.
 
-    `partition_count` is asked once for each topic. With `topic`, all rows go there, whatever they say.
+    `partition_count` is called once for each topic. With `topic`, all rows go there, whatever their own
+    column says.
     """
 
     def __init__(
@@ -58,11 +59,11 @@ class RowEncoder:
         self._slots = np.zeros((0, scatter.SLOT_FIELDS), np.int64)
         self._places: list[tuple[str, int, int]] = []  # of each slot: topic, its row, partition
         self._buffers: list[bytearray] = []
-        self._rooms: list[int] = []  # of each slot: how large its next buffer should be
+        self._rooms: list[int] = []  # of each slot: the size of its next buffer
         self._opened_ms: list[int] = []
 
     def add(self, rows: pa.RecordBatch) -> Iterator[EncodedBatch]:
-        """Take all rows; the batches that they filled."""
+        """Add rows; the batches that became full."""
         inputs = read_rows(rows, self._topic, self._rows_of)
         at = np.zeros(scatter.AT_FIELDS, np.int64)
         while True:
@@ -86,7 +87,7 @@ class RowEncoder:
             yield self._close(slot)
 
     def _rows_of(self, names: list[str]) -> Int32s:
-        """The rows of topics in the table; those that are new get one, and a slot for each partition."""
+        """The rows of topics in the table; new topics get a row, and a slot for each partition."""
         for name in names:
             if name not in self._topics:
                 self._add_topic(name, self._partition_count(name))
@@ -120,7 +121,7 @@ class RowEncoder:
         self._slots[slot, scatter.SLOT_ROOM] = len(new)
 
     def _choose_another(self, slot: int) -> bool:
-        """After a full batch, let rows without a key go to another partition; whether they came here."""
+        """After a full batch, switch rows without a key to another partition; whether this slot had them."""
         _, row, partition = self._places[slot]
         _, partitions, sticky = self._table[row].tolist()
         if partition != sticky or partitions == 1:

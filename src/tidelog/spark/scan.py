@@ -1,4 +1,4 @@
-"""The compiled loop over the headers of record batches: which there are, where, and whether they are whole.
+"""The compiled loop over the headers of record batches: their positions, and whether they are whole.
 
 **Invariant:** numba checks no bounds, so every read is preceded by a comparison with the end of the input and
 every write by one with the rows of the table.
@@ -25,7 +25,7 @@ from tidelog.spark.compiled import (
     uint32,
 )
 
-# The columns of the table of batches, a row for each batch found. `BATCH_CRC` is -1 once it was checked.
+# The columns of the table of batches, one row per batch. `BATCH_CRC` is -1 once it was checked.
 (
     BATCH_OFFSET,
     BATCH_LAST_DELTA,
@@ -41,10 +41,10 @@ from tidelog.spark.compiled import (
     BATCH_FIELDS,
 ) = range(12)
 
-# What a scan leaves: how many batches, where it stopped, the offset there, whether that is past the range.
+# The result of a scan: batch count, final position and offset, and whether that is past the range.
 FOUND_BATCHES, FOUND_POSITION, FOUND_OFFSET, FOUND_PAST_END, FOUND_FIELDS = range(5)
 
-# How a call ended: all done, no row more, no room for the next record; from `BAD_LENGTH` on, what is wrong.
+# The status of a call: done, table full, no room for the next record; from `BAD_LENGTH` on, errors.
 (
     DONE,
     FULL,
@@ -64,8 +64,8 @@ FOUND_BATCHES, FOUND_POSITION, FOUND_OFFSET, FOUND_PAST_END, FOUND_FIELDS = rang
 ) = range(15)
 
 
-_SMALL_BATCH = 512  # up to this size our own checksum is faster than a call of the package
-_UINT32_MAX = 2**32 - 1
+_SMALL_BATCH = 512  # up to this size this checksum is faster than a call of the package
+_UINT32_MAX = 2**32 - 1  # of a checksum
 _MAGIC_POSITION = 16
 
 
@@ -110,7 +110,7 @@ def checksum(data: Bytes, position: int, end: int) -> int:
 
 @part
 def _big_endian(data: Bytes, position: int, size: int) -> int:
-    """The signed number in `size` bytes; the caller has made sure that they are there."""
+    """The signed number in `size` bytes; the caller must ensure that they exist."""
     value: int = int64(int8(data[position]))
     for place in range(position + 1, position + size):
         value = value << 8 | int64(data[place])

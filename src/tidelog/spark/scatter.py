@@ -1,8 +1,9 @@
 """The compiled loop that writes records: from the buffers of Arrow columns into the batches of partitions.
 
-A row goes to the partition that it names, else to the one its key hashes to as in the Java client, else to
-the one that its topic fills at the moment. Each partition has a buffer of its own, known by its address. The
-loop stops at a row that has no room there; its caller closes the batch or finds a larger buffer, and goes on.
+A row goes to the partition that it names, else to the partition of its key's hash as in the Java client, else
+to its topic's current partition for rows without a key. Each partition has a buffer, known by its address.
+The loop stops at a row that does not fit; its caller closes the batch or provides a larger buffer, and
+continues.
 
 **Invariant:** the size of a record is known before its first byte is written, and fits its buffer.
 """
@@ -31,16 +32,16 @@ from tidelog.spark.compiled import (
     uint64,
 )
 
-# One row for each partition of each topic: its buffer, how much it may hold, and what is in it.
+# One row per partition of each topic: its buffer, its capacity, and its content.
 SLOT_ADDRESS, SLOT_ROOM, SLOT_FILL, SLOT_RECORDS, SLOT_FIELDS = range(5)
 
-# One row for each topic: its first slot, how many partitions it has, and which takes rows without a key.
+# One row per topic: its first slot, its partition count, and the partition of rows without a key.
 TOPIC_SLOT, TOPIC_PARTITIONS, TOPIC_STICKY, TOPIC_FIELDS = range(4)
 
-# Where the loop is: the row; and where it stopped, the slot and the size of the record.
+# The state of the loop: the row; and where it stopped, the slot and the size of the record.
 AT_ROW, AT_SLOT, AT_SIZE, AT_FIELDS = range(4)
 
-# How a call ended.
+# The status of a call.
 DONE, NO_ROOM, BAD_PARTITION, NO_HEADER_KEY, TOO_LARGE = range(5)
 
 RECORD_SIZE_MAX = 2**31 - 1024  # a batch has 31 bits for its length
@@ -50,7 +51,7 @@ _MURMUR_FACTOR = 0x5BD1E995
 
 
 class Blobs(NamedTuple):
-    """A column of binaries or strings; where none is null, `valid` is empty."""
+    """A column of binaries or strings; if no entry is null, `valid` is empty."""
 
     ends: Int64s
     data: Bytes
@@ -136,7 +137,7 @@ def _is_valid(valid: Bytes, row: int) -> bool:
 
 @part
 def _varint_size(value: int) -> int:
-    """Of a number in [-1, 2^31)."""
+    """The encoded size of a number in [-1, 2^31)."""
     zigzag = value << 1 if value >= 0 else 1
     size = 1
     while zigzag >= 0x80:
@@ -147,7 +148,7 @@ def _varint_size(value: int) -> int:
 
 @part
 def _field_size(ends: Int64s, valid: Bytes, entry: int) -> int:
-    """Bytes of a key or value with its length before it."""
+    """The size of a key or value with its length prefix."""
     if not _is_valid(valid, entry):
         return 1
     size = ends[entry + 1] - ends[entry]
@@ -158,7 +159,7 @@ def _field_size(ends: Int64s, valid: Bytes, entry: int) -> int:
 def _headers_size(
     first: int, end: int, key_ends: Int64s, key_valid: Bytes, value_ends: Int64s, value_valid: Bytes
 ) -> int:
-    """Bytes of a row's headers with their count; -1 if one has no key."""
+    """The size of a row's headers with their count; -1 if a header has no key."""
     size = _varint_size(end - first)
     for header in range(first, end):
         if not _is_valid(key_valid, header):
@@ -169,7 +170,7 @@ def _headers_size(
 
 @part
 def _put_varint(address: int, value: int) -> int:
-    """Writes a number in [-1, 2^31); the address after it."""
+    """Write a number in [-1, 2^31); the address after it."""
     zigzag = value << 1 if value >= 0 else 1
     while zigzag >= 0x80:
         _put_byte(address, zigzag & 0x7F | 0x80)
@@ -192,7 +193,7 @@ def _put_field(address: int, ends: Int64s, data: Bytes, valid: Bytes, entry: int
 @compiled(types.int64(_INPUTS, types.int64, types.int64, TABLE, TABLE, INT64S))
 def scatter(rows: Inputs, count: int, size_max: int, topics: Int64s, slots: Int64s, at: Int64s) -> int:
     """Write the rows from the cursor on into the buffers of their partitions, no batch above `size_max`."""
-    # Taken apart once: numba counts references for each use of a tuple.
+    # Unpacked once: numba counts references for each use of a tuple.
     keys, values, header_ends, header_valid, header_keys, header_values, topic_of, named, named_valid = rows
     key_ends, key_data, key_valid = keys
     value_ends, value_data, value_valid = values

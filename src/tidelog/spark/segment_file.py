@@ -19,10 +19,20 @@ from typing import NamedTuple, Self
 import numpy as np
 from crc32c import crc32c
 
-from tidelog.base.limits import BATCH_HEADER_SIZE, KIB, MIB
+from tidelog.base.limits import BATCH_HEADER_SIZE, SPARK_PIECE_SIZE, SPARK_WALKED_SIZE
+from tidelog.log.format.index import OFFSET_ENTRY, TIME_ENTRY
+from tidelog.log.format.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    file_name,
+)
+from tidelog.log.format.txnindex import ABORTED_SIZE, decode_aborted
 from tidelog.protocol.batch import (
     ATTRIBUTES_POSITION,
     LENGTH_OVERHEAD,
+    MAGIC,
     OFFSET_AND_LENGTH,
     OFFSET_MAX,
     BatchHeader,
@@ -32,14 +42,8 @@ from tidelog.protocol.records import find_timestamp
 from tidelog.spark import headers
 from tidelog.spark.compiled import Bytes, Int64s
 
-PIECE_SIZE = 8 * MIB
-WALKED_SIZE = 64 * KIB  # read at a time where only headers matter
 _ANY_TIME = -(2**63)
-_OFFSET_ENTRY = np.dtype([("key", ">i4"), ("value", ">i4")])
-_TIME_ENTRY = np.dtype([("key", ">i8"), ("value", ">i4")])
-_ABORTED_ENTRY = Struct(
-    ">hqqqq"
-)  # version, producer id, first offset, offset of the marker, last stable offset
+_FIELDS = ("key", "value")  # of an index entry
 
 
 class Stop(NamedTuple):
@@ -68,7 +72,7 @@ class FoundTime(NamedTuple):
 
 class SegmentFile:
     def __init__(self, folder: Path, name: str) -> None:
-        digits, self._suffix = name.split(".log")  # `.swap` is what compaction has put in place but not named
+        digits, self._suffix = name.split(LOG_SUFFIX)  # and what follows that in the name of a swap
         self.base_offset = int(digits)
         self.path = folder / name
         self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -90,7 +94,9 @@ class SegmentFile:
         position, stop = self.locate(offset).position, self._position_behind(end)
         next_offset, size_needed = self.base_offset, 0
         while next_offset < end:
-            size = size_needed or (min(PIECE_SIZE, stop - position) if stop > position else PIECE_SIZE)
+            size = size_needed or (
+                min(SPARK_PIECE_SIZE, stop - position) if stop > position else SPARK_PIECE_SIZE
+            )
             data = self.read(position, size)
             state = headers.new_state(next_offset)
             status = headers.follow(as_view(data), len(data), end, OFFSET_MAX, _ANY_TIME, state)
@@ -127,7 +133,7 @@ class SegmentFile:
         state = headers.new_state(self.base_offset)
         last_position = -1
         while True:
-            data = self.read(position, WALKED_SIZE)
+            data = self.read(position, SPARK_WALKED_SIZE)
             state[headers.POSITION], state[headers.LAST_POSITION] = 0, -1
             status = headers.follow(as_view(data), self.size - position, end, offset, timestamp, state)
             if state[headers.LAST_POSITION] >= 0:
@@ -159,7 +165,7 @@ class SegmentFile:
 
     def is_older_than(self, timestamp: int) -> bool:
         """Whether its time index says so, and the end of a segment that takes no more does not contradict."""
-        entries, is_whole = self._load(".timeindex", _TIME_ENTRY)
+        entries, is_whole = self._load(TIME_INDEX_SUFFIX, TIME_ENTRY)
         if not is_whole or not len(entries) or entries[-1, 0] >= timestamp:
             return False
         if not self._is_time_of(entries[-1]):
@@ -169,14 +175,9 @@ class SegmentFile:
 
     def aborted(self) -> tuple[list[tuple[int, int, int]], bool]:
         """Its index of aborted transactions, each with the offset of its marker; and whether it is sound."""
-        content = self._read_beside(".txnindex")
-        whole = len(content) - len(content) % _ABORTED_ENTRY.size
-        found: list[tuple[int, int, int]] = []
-        for version, producer_id, first, last, _ in _ABORTED_ENTRY.iter_unpack(memoryview(content)[:whole]):
-            if version != 0 or last < max(self.base_offset, first + 1):
-                break
-            found.append((producer_id, first, last))
-        return found, len(found) * _ABORTED_ENTRY.size == len(content)
+        content = self._read_beside(TRANSACTION_INDEX_SUFFIX)
+        entries = decode_aborted(content, self.base_offset)
+        return [entry[:3] for entry in entries], len(entries) * ABORTED_SIZE == len(content)
 
     def _size_of(self, data: bytes, position: int) -> int:
         """Of the batch whose header `data` begins with; 0 if the file does not hold it."""
@@ -188,7 +189,7 @@ class SegmentFile:
     def _has_checksum(self, position: int, end: int) -> bool:
         header, crc = self._header_at(position), 0
         position += ATTRIBUTES_POSITION
-        while position < end and (data := self.read(position, min(PIECE_SIZE, end - position))):
+        while position < end and (data := self.read(position, min(SPARK_PIECE_SIZE, end - position))):
             crc = crc32c(data, crc)
             position += len(data)
         return header is not None and position == end and crc == header.crc
@@ -209,7 +210,7 @@ class SegmentFile:
         if len(data) < BATCH_HEADER_SIZE:
             return None
         header = read_header(data)
-        return header if header.magic == 2 and header.size >= BATCH_HEADER_SIZE else None
+        return header if header.magic == MAGIC and header.size >= BATCH_HEADER_SIZE else None
 
     def _position_before(self, offset: int) -> int:
         """Of a batch that begins no later than the one with `offset`."""
@@ -236,28 +237,29 @@ class SegmentFile:
 
     def _entries(self) -> Int64s:
         if self._offset_entries is None:
-            entries, _ = self._load(".index", _OFFSET_ENTRY)
+            entries, _ = self._load(INDEX_SUFFIX, OFFSET_ENTRY)
             self._offset_entries = entries[: np.searchsorted(entries[:, 1], self.size)]
         return self._offset_entries
 
-    def _load(self, suffix: str, entry: np.dtype[np.void]) -> tuple[Int64s, bool]:
+    def _load(self, suffix: str, entry: Struct) -> tuple[Int64s, bool]:
         """The entries that grow, for Kafka fills the rest with zeros; and whether they are all there is."""
         content = self._read_beside(suffix)
-        raw = np.frombuffer(content, entry, len(content) // entry.itemsize)
-        table = np.stack([raw["key"], raw["value"]], axis=1).astype(np.int64)
+        fields = [(name, f">{code}") for name, code in zip(_FIELDS, entry.format[1:], strict=True)]
+        raw = np.frombuffer(content, np.dtype(fields), len(content) // entry.size)
+        table = np.stack([raw[name] for name in _FIELDS], axis=1).astype(np.int64)
         grows = (np.diff(table[:, 0], prepend=-1) > 0) & (np.diff(table[:, 1], prepend=-1) > 0)
         count = len(table) if grows.all() else int(np.argmin(grows))
-        return table[:count], count * entry.itemsize == len(content)
+        return table[:count], count * entry.size == len(content)
 
     def _read_beside(self, suffix: str) -> bytes:
         try:
-            return self.path.with_name(f"{self.base_offset:020d}{suffix}{self._suffix}").read_bytes()
+            return self.path.with_name(file_name(self.base_offset, suffix + self._suffix)).read_bytes()
         except OSError:
             return b""
 
     def _before_time(self, timestamp: int, start: int) -> Stop:
         """A batch before which none is at or after `timestamp`, or none is at or after `start`."""
-        entries, _ = self._load(".timeindex", _TIME_ENTRY)
+        entries, _ = self._load(TIME_INDEX_SUFFIX, TIME_ENTRY)
         place = int(np.searchsorted(entries[:, 0], timestamp)) - 1
         if place >= 0 and self._is_time_of(entries[place]):
             start = max(start, self.base_offset + int(entries[place, 1]))

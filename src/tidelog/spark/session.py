@@ -1,12 +1,12 @@
-"""A Spark session with the settings that matter to a log, and a Java to run it.
+"""A Spark session with suitable settings, and a Java to run it.
 
     spark = tidelog.spark.session("my-query", master="local[4]", config={"spark.driver.memory": "4g"})
 
-What each setting is for stands beside it. They are defaults: what `config`, `spark-submit`,
-`spark-defaults.conf`, the environment or a session that already runs has set, stays as it is.
+The purpose of each setting stands beside it. They are defaults: values set by `config`, `spark-submit`,
+`spark-defaults.conf`, the environment or a running session are kept.
 
-Workers talk to the JVM through Unix sockets, which Spark leaves behind; on one machine they get a directory
-that ends with this process. On a cluster every node has its own temporary directory for them.
+Workers talk to the JVM through Unix sockets, which Spark does not remove; on one machine they get a directory
+that is removed when this process ends. On a cluster every node has its own temporary directory for them.
 
 **Invariant:** importing this module imports no pyspark.
 """
@@ -36,21 +36,21 @@ if TYPE_CHECKING:
 LOG_SETTINGS = Path(__file__).resolve().with_name("log4j2.properties")
 LOOPBACK = "127.0.0.1"
 SOCKET_DIRECTORY = "spark.python.unix.domain.socket.dir"
-SOCKET_DIRECTORY_LENGTH_MAX = 61
+SOCKET_DIRECTORY_LENGTH_MAX = 61  # the path of a Unix socket in it has 108 bytes at most
 CONSOLE_PROGRESS = "spark.ui.showConsoleProgress"
 STREAMING = "org.apache.spark.sql.execution.streaming"
 PUSH_DOWN = {
-    # Without it Spark refuses a source that takes filters.
+    # Without it Spark refuses a source with filters.
     "spark.sql.python.filterPushdown.enabled": "true",
 }
 SETTINGS = PUSH_DOWN | {
-    # Through TCP each Python task waits some 45 ms for an acknowledgement.
+    # Through TCP each Python task waits about 45 ms for an acknowledgement.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Workers are forked from a process that has the compiled loops loaded.
+    # Workers are forked from a process with the compiled loops loaded.
     "spark.python.daemon.module": "tidelog.spark.daemon",
-    # State that does not live on the heap; `transformWithState` takes no other.
+    # State outside of the heap; required by `transformWithState`.
     "spark.sql.streaming.stateStore.providerClass": f"{STREAMING}.state.RocksDBStateStoreProvider",
-    # A record's timestamp is an instant; it reads the same on every machine.
+    # A record's timestamp is an instant; show it the same on every machine.
     "spark.sql.session.timeZone": "UTC",
     "spark.log.level": "ERROR",
     CONSOLE_PROGRESS: "false",
@@ -80,10 +80,10 @@ def session(
     config: Mapping[str, str] | None = None,
     is_java_install_allowed: bool = True,
 ) -> SparkSession:
-    """The session that runs, or a new one, with `format("tidelog")` registered.
+    """The running session, or a new one, with `format("tidelog")` registered.
 
-    `master` is Spark's: `local[*]` unless somebody said otherwise. Without a Java of version 17 one is
-    installed from PyPI, if `is_java_install_allowed` and the environment do not forbid it.
+    `master` is Spark's; `local[*]` by default. If there is no Java 17 or newer, one is installed from PyPI,
+    unless `is_java_install_allowed` or the environment forbids it.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -107,8 +107,8 @@ def session(
 
 
 def expect_the_end(server: BaseServer) -> None:
-    """Have PySpark's server of accumulators take the end of the JVM for what it is. Where it hears of that
-    before it is told to stop, as it may at a Ctrl-C, it prints a traceback."""
+    """Let PySpark's accumulator server end quietly when the JVM ends first, as it may at a Ctrl-C; otherwise
+    it prints a traceback."""
     tell = server.handle_error
 
     def handle_error(request: Any, client_address: Any) -> None:
@@ -119,7 +119,7 @@ def expect_the_end(server: BaseServer) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("tidelog")` known to this session, filters included."""
+    """Register `format("tidelog")` in this session, including filters."""
     from tidelog.spark.source import TidelogSource
 
     for name, value in without(PUSH_DOWN, spark.conf.getAll).items():
@@ -141,13 +141,13 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
 def default_settings(*, is_local: bool) -> dict[str, str]:
     if not is_local:
         return dict(SETTINGS)
-    # Each is a task, and of a stateful stream also a RocksDB: 200, the default, is for a cluster.
+    # Each is a task, and for a stateful stream also a RocksDB: Spark's default of 200 is for clusters.
     shuffles = {"spark.sql.shuffle.partitions": str(os.cpu_count() or 1)}
     return SETTINGS | LOCAL_SETTINGS | shuffles | {SOCKET_DIRECTORY: str(socket_directory())}
 
 
 def without(settings: Mapping[str, str], taken: Mapping[str, str]) -> dict[str, str]:
-    """The settings that nobody has set."""
+    """The settings that have no value yet."""
     return {name: value for name, value in settings.items() if name not in taken}
 
 
@@ -156,31 +156,32 @@ def is_local_master(master: str) -> bool:
 
 
 def _launch(wanted: Mapping[str, str], *, is_java_install_allowed: bool) -> dict[str, str]:
-    """Start the JVM, if it does not run yet; the settings that it was given by whomever.
+    """Start the JVM if it does not run yet; return the settings that it got from any source.
 
-    Only the JVM knows what `spark-submit` and `spark-defaults.conf` say, and only at its start does it take
-    what `config` says of its memory: so it is started with that, and asked, before there is a session.
+    Only the JVM knows the settings of `spark-submit` and `spark-defaults.conf`, and memory settings of
+    `config` apply only at its start. So the JVM is started with them, and then asked, before there is a
+    session.
     """
     from pyspark import SparkConf, SparkContext
 
-    is_ours = "PYSPARK_GATEWAY_PORT" not in os.environ  # and not that of `spark-submit`
+    is_ours = "PYSPARK_GATEWAY_PORT" not in os.environ  # not `spark-submit`'s
     if is_ours and SparkContext._gateway is None:
         os.environ["JAVA_HOME"] = str(find_java(is_install_allowed=is_java_install_allowed))
         if is_local_master(declared_master(wanted) or "local"):
-            # The name of this machine may lead nowhere.
+            # The name of this machine may not resolve.
             os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
-    # Else workers are whatever `python3` is on the path, which has no Tidelog.
+    # Otherwise workers run the first `python3` on the path, which may lack Tidelog.
     os.environ.setdefault("PYSPARK_PYTHON", wanted.get("spark.pyspark.python", sys.executable))
     with _quietly():
         SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(wanted.items())))
     taken = dict(SparkConf().getAll())
     if is_ours:
-        taken.pop(CONSOLE_PROGRESS, None)  # set by Spark for everything that looks like a shell
+        taken.pop(CONSOLE_PROGRESS, None)  # set by Spark in everything that looks like a shell
     return taken
 
 
 def declared_master(wanted: Mapping[str, str]) -> str | None:
-    """What somebody said where it can be seen before the JVM runs; None if nobody did."""
+    """The master, if it is set where it can be seen before the JVM runs; None if not."""
     if "spark.master" in wanted:
         return wanted["spark.master"]
     arguments = re.search(r"--master[ =](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
@@ -191,7 +192,7 @@ def declared_master(wanted: Mapping[str, str]) -> str | None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """For the start of this JVM alone, not of what the program starts later."""
+    """Silence the start of this JVM, but not programs that are started later."""
     before = os.environ.get("SPARK_SUBMIT_OPTS")
     os.environ["SPARK_SUBMIT_OPTS"] = quiet_options()
     try:
@@ -203,7 +204,7 @@ def _quietly() -> Iterator[None]:
 
 
 def quiet_options() -> str:
-    """Options of the JVM that keep it quiet while it starts, unless somebody has settings for its log."""
+    """Options that keep the JVM quiet while it starts, unless the user has settings for its log."""
     options = os.environ.get("SPARK_SUBMIT_OPTS", "")
     if "log4j" in options or list(_configuration_folder().glob("log4j2.*")):
         return options
@@ -225,7 +226,7 @@ def _master_of_the_defaults_file() -> str | None:
 
 @cache
 def socket_directory() -> Path:
-    """A directory of this process for its sockets, whose paths must be short. Removed at exit."""
+    """A directory of this process for its sockets, with a short path. Removed at exit."""
     is_short = len(tempfile.gettempdir()) < SOCKET_DIRECTORY_LENGTH_MAX - len("/tidelog-spark-12345678")
     directory = Path(tempfile.mkdtemp(prefix="tidelog-spark-", dir=None if is_short else "/tmp"))
     atexit.register(_remove, directory, os.getpid())
@@ -233,5 +234,5 @@ def socket_directory() -> Path:
 
 
 def _remove(directory: Path, owner: int) -> None:
-    if os.getpid() == owner:  # not in a child that was forked
+    if os.getpid() == owner:  # not in a forked child
         shutil.rmtree(directory, ignore_errors=True)

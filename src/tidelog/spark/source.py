@@ -1,11 +1,11 @@
 """PySpark's interfaces to a log: `format("tidelog")`, batch and streaming, reading and writing.
 
-Thin: what the options say is in `options`, where to read in `survey`, the records in `reading`, what is
-written in `writing`. Spark makes these objects in worker processes of the driver's machine and sends copies
-to its tasks. The commit of every micro-batch is such a process, a new one: so what reaches a broker is
-imported by whoever does.
+A thin layer: `options` parses the options, `survey` decides where to read, `reading` and `writing` are the
+tasks' work. Spark creates these objects in worker processes of the driver's machine and sends copies
+to its tasks. The commit of every micro-batch runs in a new process, so modules that connect to a broker are
+imported only where they are used.
 
-**Invariant:** a stream's offsets are `Positions` in their one text; `partitions` is a function of its
+**Invariant:** a stream's offsets are `Positions` in their unique text; `partitions` is a function of its
 arguments.
 """
 
@@ -63,7 +63,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class TidelogSource(spark.DataSource):
-    """Topics of Tidelog, or of any Kafka."""
+    """Topics of Tidelog, or of any Kafka cluster."""
 
     @classmethod
     def name(cls) -> str:
@@ -71,7 +71,7 @@ class TidelogSource(spark.DataSource):
 
     def schema(self) -> StructType:
         has_headers = self.options.get("includeHeaders", "false").lower() == "true"
-        columns = StructType(list(COLUMNS.fields))  # `add` changes the list that it was given
+        columns = StructType(list(COLUMNS.fields))  # a copy, because `add` changes the list
         return columns.add("headers", ArrayType(HEADER)) if has_headers else columns
 
     def reader(self, schema: StructType) -> LogReader:
@@ -89,7 +89,7 @@ class TidelogSource(spark.DataSource):
 
         options = WriteOptions.parse(self.options, streaming=False)
         if overwrite:
-            raise OptionError("mode overwrite: a log is only ever appended to; write with mode append")
+            raise OptionError("mode overwrite: a log can only be appended to; write with mode append")
         return BatchWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
@@ -107,7 +107,7 @@ class TidelogSource(spark.DataSource):
 
 
 class RangePartition(spark.InputPartition):
-    """What one task reads."""
+    """The range of one task."""
 
     def __init__(self, wanted: RangeOf) -> None:
         super().__init__(str(wanted))
@@ -140,7 +140,7 @@ class LogReader(spark.DataSourceReader):
         self._filters: list[Filter] = []
 
     def partitions(self) -> Sequence[spark.InputPartition]:
-        nothing = RangeOf("", None, 0, 0, 0)  # Spark wants at least one
+        nothing = RangeOf("", None, 0, 0, 0)  # Spark requires at least one partition
         return _tasks(_new_survey(self._options).plan(self._filters) or [nothing])
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
@@ -148,7 +148,8 @@ class LogReader(spark.DataSourceReader):
 
 
 class FilteringReader(LogReader):
-    """A batch that takes filters. Apart, because Spark refuses a reader that could, unless it is set to."""
+    """A batch with filters. A separate class, because Spark refuses a reader with filters unless
+    configured."""
 
     def pushFilters(self, filters: list[spark.Filter]) -> Iterable[spark.Filter]:  # noqa: N802
         for given in filters:
@@ -188,14 +189,15 @@ def _comparable(value: Any) -> Any:
 
 
 class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream. Spark keeps one of these in a process of its own for as long as the query runs."""
+    """A stream. Spark keeps one of these in a process of its own while the query runs."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._initial: Positions | None = None
         self._must_pin = False
         self._is_available_now = False
-        self._planned: dict[TopicPartition, int] | None = None  # all that was available when it began
+        # The ends at the start of an availableNow query
+        self._planned: dict[TopicPartition, int] | None = None
         self._last_trigger_ms: int | None = None
         self._asked: Survey | None = None
         self._report: ProgressReport | None = None
@@ -207,16 +209,16 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._initial.to_json_dict()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Everything before `start` is done with: that is told to the group as well."""
+        """The next end. All records before `start` are processed: commit that to the group."""
         begin = Positions.from_json_dict(start)
         if self._must_pin:
             self._must_pin = False
             if begin == self._initial:
-                # Spark writes down where a query started only with its first batch: an empty one.
+                # Spark stores the start of a query only with its first batch: make that an empty one.
                 return begin.to_json_dict()
         self._tell(begin)
         if self._is_available_now and self._planned is None:
-            self._planned = self._survey().ends(begin)  # never before the start, which is asked for first
+            self._planned = self._survey().ends(begin)  # called after the start is known
         now_ms = time.monotonic_ns() // 1_000_000
         taken = self._survey().advance(
             begin, self._pace(limit), self._planned, now_ms=now_ms, last_trigger_ms=self._last_trigger_ms
@@ -236,7 +238,7 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._is_available_now, self._planned = True, None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[spark.InputPartition]:
-        self._must_pin = False  # an end is written down already: the first batch is run again
+        self._must_pin = False  # an end is stored already: the first batch is repeated
         return _tasks(between(Positions.from_json_dict(start), Positions.from_json_dict(end)))
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:

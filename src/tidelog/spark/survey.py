@@ -1,9 +1,9 @@
-"""What a query asks of the place it reads from, before and between its batches.
+"""The requests of a query before and between its batches.
 
-A place is a cluster, or the folders of one (`segments`). The answers go to the pure functions of `plan` and
-`advance`; what those say is lost ends the query or is told, as `failOnDataLoss` has it.
+The source (a `Place`) is a cluster, or the folders of one (`segments`). The answers go to the pure functions
+of `plan` and `advance`; losses end the query or are logged, depending on `failOnDataLoss`.
 
-**Invariant:** nothing is read here but metadata and offsets.
+**Invariant:** only metadata and offsets are read here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Answer = TypeVar("Answer")
 
 
 class Place(Protocol):
-    """Where records are: as much of it as `tidelog.client.cluster.Cluster` has."""
+    """A source of records: the methods of `tidelog.client.cluster.Cluster` that are used here."""
 
     def describe(self, topics: Collection[str] | None) -> dict[str, TopicFacts]: ...
 
@@ -58,16 +58,16 @@ class Survey:
     def __init__(self, place: Place, options: ReadOptions) -> None:
         self._place = place
         self._options = options
-        self.last_ends: dict[TopicPartition, int] = {}  # where partitions ended when they were last asked
+        self.last_ends: dict[TopicPartition, int] = {}  # the last known ends of the partitions
 
     def begin(self, group: str | None) -> Positions:
-        """Where a fresh stream starts."""
+        """The start of a new stream."""
         seen = self._look()
         offsets = self._resolve(self._options.starting, Side.START, seen)
         return Positions(offsets, seen.topic_ids, self._options.split, group=group)
 
     def plan(self, filters: Sequence[Filter] = ()) -> list[RangeOf]:
-        """What a batch reads, narrowed and cut."""
+        """The ranges of a batch, reduced by filters and divided."""
         options, seen = self._options, self._look()
         starting = Bound(options.starting, self._resolve(options.starting, Side.START, seen))
         ending = Bound(options.ending, self._resolve(options.ending, Side.END, seen))
@@ -85,8 +85,7 @@ class Survey:
         now_ms: int,
         last_trigger_ms: int | None,
     ) -> Advance:
-        """Where the next batch of a stream ends, `planned` at most; raises if records are lost and that must
-        not be."""
+        """The end of a stream's next batch, at most `planned`; raises on data loss if that is not allowed."""
         seen = self._look_further(start)
         if planned is not None:
             check_available_now(planned, seen.ends)
@@ -103,7 +102,7 @@ class Survey:
         return taken
 
     def ends(self, start: Positions) -> dict[TopicPartition, int]:
-        """Where each selected partition ends now, of those that were read too."""
+        """The present end of each partition that is selected or was read."""
         partitions, _ = self._select_again(start)
         return self._edge(partitions, LATEST)
 
@@ -122,7 +121,7 @@ class Survey:
         partitions, topic_ids = self._select_again(start)
         ends = self._edge(partitions, LATEST)
         for _ in range(self._options.fetch_offset_num_retries):
-            if not fallen(start, ends):  # a replica that lags may have answered
+            if not fallen(start, ends):  # the answer may come from a lagging replica
                 break
             time.sleep(self._options.fetch_offset_retry_interval_ms / 1_000)
             ends = self._edge(partitions, LATEST)
@@ -131,8 +130,8 @@ class Survey:
         return Seen(ends, topic_ids, self._edge(needed, EARLIEST))
 
     def _select_again(self, start: Positions) -> tuple[tuple[TopicPartition, ...], dict[str, bytes]]:
-        """A partition that was read and is missing is asked for until it has been missing for so long that it
-        is gone: the broker that was asked may not have heard of it, and another one had."""
+        """The selected partitions and ids. A missing partition is asked for again until it counts as deleted,
+        because the broker may not know it yet."""
         until = time.monotonic() + GONE_AFTER_SECONDS
         while True:
             partitions, topic_ids = self._select(is_missing_allowed=True)
@@ -175,11 +174,11 @@ class Survey:
             try:
                 return question()
             except ClientError as problem:
-                warn(f"asking once more: {problem}")
+                warn(f"retrying: {problem}")
                 time.sleep(self._options.fetch_offset_retry_interval_ms / 1_000)
         return question()
 
 
 def warn(words: str) -> None:
-    """To where Spark collects what its Python workers say."""
+    """Print a warning to stderr, which Spark collects from its Python workers."""
     print(f"tidelog: {words}", file=sys.stderr, flush=True)

@@ -12,29 +12,23 @@ that they were kept of.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 
 import numpy as np
-from crc32c import crc32c
 
-from tidelog.base.limits import BATCH_HEADER_SIZE
+from tidelog.base.limits import BATCH_HEADER_SIZE, SPARK_WALKED_SIZE
+from tidelog.log.format.names import SNAPSHOT_SUFFIX, file_name, offset_in_name
+from tidelog.log.format.snapshot import decode_snapshot
 from tidelog.protocol.batch import OFFSET_MAX
+from tidelog.protocol.errors import CorruptBatch
 from tidelog.spark import headers
 from tidelog.spark.compiled import Int64s
-from tidelog.spark.segment_file import WALKED_SIZE, SegmentFile, as_view
+from tidelog.spark.segment_file import SegmentFile, as_view
 
 _ROWS = 256
-_SNAPSHOT = re.compile(r"[0-9]{20}\.snapshot")
-_SNAPSHOT_HEAD = Struct(">hIi")  # version, checksum of what follows it, entry count
-_CHECKED_FROM = 6
-_SNAPSHOT_VERSION = 1
-# Producer id and first offset of the open transaction; the rest is for recognising duplicates.
-_PRODUCER = Struct(">q2x4x8x4x8x4xq")
 
 
 class Walked(NamedTuple):
@@ -99,7 +93,7 @@ class TransactionBooks:
         state, status, before = self._state, headers.MORE, self._walked
         last_position = before.last_position if before and before.name == file.path.name else -1
         while position < file.size and status in (headers.MORE, headers.FULL):
-            data = file.read(position, WALKED_SIZE)
+            data = file.read(position, SPARK_WALKED_SIZE)
             state[headers.POSITION], state[headers.LAST_POSITION] = 0, -1
             left = file.size - position
             status = headers.settle(as_view(data), left, self._end, state, self._open, self._aborted)
@@ -140,29 +134,26 @@ def _read_indexes(folder: Path, names: Sequence[str], since: int) -> tuple[list[
 
 def _read_snapshot(folder: Path, offset_max: int) -> tuple[int, list[tuple[int, int]]]:
     """The last good snapshot at or before that offset: its offset, and the open transactions."""
-    paths = [path for path in folder.glob("*.snapshot") if _SNAPSHOT.fullmatch(path.name)]
-    for path in sorted(paths, reverse=True):
-        if int(path.stem) <= offset_max:
-            opened = _read_producers(path)
+    found = (offset_in_name(path.name, SNAPSHOT_SUFFIX) for path in folder.glob(f"*{SNAPSHOT_SUFFIX}"))
+    for offset in sorted((each for each in found if each is not None), reverse=True):
+        if offset <= offset_max:
+            opened = _read_open(folder / file_name(offset, SNAPSHOT_SUFFIX))
             if opened is not None:
-                return int(path.stem), opened
+                return offset, opened
     return 0, []
 
 
-def _read_producers(path: Path) -> list[tuple[int, int]] | None:
+def _read_open(path: Path) -> list[tuple[int, int]] | None:
+    """Producer and first offset of each transaction that is open; None if the snapshot cannot be read."""
     try:
-        content = path.read_bytes()
-    except OSError:
+        entries = decode_snapshot(path.read_bytes())
+    except (OSError, CorruptBatch):
         return None
-    if len(content) < _SNAPSHOT_HEAD.size:
-        return None
-    version, crc, count = _SNAPSHOT_HEAD.unpack_from(content)
-    entries = memoryview(content)[_SNAPSHOT_HEAD.size :]
-    if version != _SNAPSHOT_VERSION or crc32c(memoryview(content)[_CHECKED_FROM:]) != crc:
-        return None
-    if len(entries) != count * _PRODUCER.size:
-        return None
-    return [(producer_id, first) for producer_id, first in _PRODUCER.iter_unpack(entries) if first >= 0]
+    return [
+        (entry.producer_id, entry.open_transaction_offset)
+        for entry in entries
+        if entry.open_transaction_offset >= 0
+    ]
 
 
 def _table(rows: Sequence[tuple[int, ...]], width: int) -> Int64s:

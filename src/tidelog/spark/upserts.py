@@ -1,4 +1,4 @@
-"""Output mode update, which Spark refuses to sinks that are written in Python.
+"""Output mode update, which Spark refuses for sinks written in Python.
 
     counts.writeStream.outputMode("update").foreachBatch(tidelog.spark.to_topic(options)).start()
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def to_topic(options: Mapping[str, str]) -> Callable[[DataFrame, int], None]:
-    """A function for `foreachBatch` that writes as `format("tidelog")` with these options would."""
-    WriteOptions.parse(options, streaming=True)  # so that what is wrong is said here and not in a batch
+    """A function for `foreachBatch` that writes like `format("tidelog")` with these options."""
+    WriteOptions.parse(options, streaming=True)  # so that errors are raised here and not in a batch
     chosen = dict(options)
 
     def write(rows: DataFrame, _batch_id: int) -> None:

@@ -1,11 +1,11 @@
 """The compiled loop over records: from the bodies of record batches into the buffers of Arrow columns.
 
-A walk stops where an output is full and goes on later: the cursor says where it is in the input, the counts
-what the outputs hold. The values may be moved together within the input itself: in front of each stands more
-than was written so far, and nothing that was walked over is read again.
+A walk stops when an output is full and continues later: the cursor is the position in the input, the counts
+are the fill levels of the outputs. Values may be moved together within the input itself: the space before
+each value is larger than everything written so far, and walked input is not read again.
 
 **Invariant:** numba checks no bounds, so every read is preceded by a comparison with the end of its input and
-every write by one with the room that is left; nothing the bytes say is believed before that.
+every write by one with the remaining room; nothing in the bytes is trusted before that.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from tidelog.spark.scan import (
     NO_ROOM,
 )
 
-# Where a walk is: row of the table, byte, record, the offset delta before it; and the first offset that was
-# not walked over yet.
+# The position of a walk: row of the table, byte, record, previous offset delta; and the first offset not
+# walked yet.
 CURSOR_BATCH, CURSOR_POSITION, CURSOR_RECORD, CURSOR_DELTA, CURSOR_OFFSET, CURSOR_FIELDS = range(6)
 
-# What the outputs hold; of the first six the room may end, and the walk says what it wants.
+# The fill levels of the outputs; for the first six the walk may request more room.
 (
     ROWS,
     KEY_BYTES,
@@ -76,7 +76,7 @@ ROOMS = 6
 
 
 class Outputs(NamedTuple):
-    """The buffers of one Arrow record batch: offsets have one entry more than there are rows or headers."""
+    """The buffers of one Arrow record batch; offset buffers have one entry more than rows or headers."""
 
     key_ends: Int32s
     key_bits: Bytes
@@ -96,14 +96,14 @@ class Outputs(NamedTuple):
     header_values: Bytes
 
 
-_TIMESTAMP_MAX = (2**63 - 1) // 1000  # in milliseconds, what fits as microseconds
-_UINT32_MAX = 2**32 - 1
+_TIMESTAMP_MAX = (2**63 - 1) // 1000  # in milliseconds, so that it fits as microseconds
+_UINT32_MAX = 2**32 - 1  # of a varint of 32 bits
 _OUTPUTS = cast(Any, types.NamedTuple)([writable(kind) for kind in get_type_hints(Outputs).values()], Outputs)
 
 
 @part
 def _varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
-    """A zigzag int32 and the position after it, which is -1 if there is none before `end`."""
+    """A zigzag int32 and the position after it, or -1 if it is not complete before `end`."""
     if position < end and data[position] < 0x80:
         value = int64(data[position])
         return value >> 1 ^ -(value & 1), position + 1
@@ -120,7 +120,7 @@ def _varint(data: Bytes, position: int, end: int) -> tuple[int, int]:
 
 @part
 def _varlong(data: Bytes, position: int, end: int) -> tuple[int, int]:
-    """A zigzag int64 and the position after it, which is -1 if there is none before `end`."""
+    """A zigzag int64 and the position after it, or -1 if it is not complete before `end`."""
     value = uint64(0)
     shift = uint64(0)
     for place in range(position, min(end, position + 10)):
@@ -170,7 +170,8 @@ def _read_record(data: Bytes, position: int, end: int) -> tuple[int, ...]:
 
 @part
 def _measure_headers(data: Bytes, position: int, end: int, count: int) -> tuple[int, int, int]:
-    """Status of the headers that must fill `data[position:end]`, and the bytes of their keys and values."""
+    """Check the headers that must fill `data[position:end]`; their status and the bytes of keys and
+    values."""
     keys = values = int64(0)
     for _ in range(count):
         size, position = _varint(data, position, end)
@@ -188,7 +189,7 @@ def _measure_headers(data: Bytes, position: int, end: int, count: int) -> tuple[
 
 @part
 def _take_headers(data: Bytes, position: int, end: int, number: int, out: Outputs, count: Int64s) -> None:
-    """Copy the headers of a record, which were measured and have room."""
+    """Copy the headers of a record; they were measured and fit."""
     entry = count[HEADERS]
     key_end = count[HEADER_KEY_BYTES]
     value_end = count[HEADER_VALUE_BYTES]
@@ -217,7 +218,7 @@ def _take_headers(data: Bytes, position: int, end: int, number: int, out: Output
 
 @part
 def _timestamp(attributes: int, base: int, maximum: int, delta: int) -> int:
-    """Of a record, in milliseconds; one that Spark cannot have is out of range."""
+    """The timestamp of a record in milliseconds; limited to Spark's range."""
     if attributes & APPEND_TIME_BIT:
         return maximum
     total = int64(uint64(base) + uint64(delta))
@@ -227,7 +228,7 @@ def _timestamp(attributes: int, base: int, maximum: int, delta: int) -> int:
 
 @part
 def _has_header_room(out: Outputs, headers: int, key_bytes: int, value_bytes: int) -> bool:
-    """Whether the buffers can hold so many headers altogether."""
+    """Whether the buffers have room for that many headers in total."""
     return bool(
         headers < out.header_key_ends.shape[0]
         and headers < out.header_value_ends.shape[0]
@@ -248,7 +249,7 @@ def _walk_batch(
     out: Outputs,
     wanted: Int64s,
 ) -> int:
-    """The records of one batch from the cursor on; rows of those in the range."""
+    """Walk one batch from the cursor on; write rows of its records in the range."""
     base_offset, last_delta, end = batch[BATCH_OFFSET], batch[BATCH_LAST_DELTA], batch[BATCH_END]
     attributes = batch[BATCH_ATTRIBUTES]
     timestamp_type = int32((attributes & APPEND_TIME_BIT) != 0)
@@ -338,7 +339,7 @@ def walk(
     out: Outputs,
     wanted: Int64s,
 ) -> int:
-    """Rows of the batches in the table from the cursor on; all their bodies are in `data`."""
+    """Walk the batches of the table from the cursor on; all their bodies are in `data`."""
     while cursor[CURSOR_BATCH] < table.shape[0]:
         batch = table[cursor[CURSOR_BATCH]]
         if cursor[CURSOR_RECORD] == 0:

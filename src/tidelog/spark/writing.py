@@ -1,9 +1,9 @@
-"""What the sink's tasks do: Arrow in, record batches out, acknowledged before a task says that it is done.
+"""The work of the sink's tasks: Arrow in, record batches out, acknowledged before a task ends.
 
-At least once: a task that Spark runs again writes its rows again. Within one attempt nothing is doubled or
+At least once: a task that Spark repeats writes its rows again. Within one attempt nothing is duplicated or
 reordered, whatever the network does.
 
-**Invariant:** a commit message names offsets that are in the log; nothing is sent before a row is.
+**Invariant:** a commit message names offsets that are in the log; nothing is sent before the first row.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task has written: for each partition its first offset and the one behind the last."""
+    """The result of one task: for each partition its first offset and the offset after the last."""
 
     query_id: str | None
     batch_id: str | None
@@ -59,7 +59,7 @@ _TAKEN: dict[str, tuple[tuple[type[DataType], ...], str]] = {
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Refuse before anything runs what no row could be made of; without Arrow, which takes long to load."""
+    """Refuse unusable columns before anything runs; without Arrow, which takes long to load."""
     found: dict[str, DataType] = {}
     for column in schema.fields:
         found.setdefault(column.name, column.dataType)
@@ -87,7 +87,7 @@ def _is_header(kind: DataType) -> bool:
 
 
 class _Writing:
-    """What batch and stream have in common; made on the driver, copied to each task."""
+    """The common part of batch and stream; created on the driver, copied to each task."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -113,7 +113,7 @@ class _Writing:
 
     def _encoder(self, partition_count: Callable[[str], int]) -> RowEncoder:
         from tidelog.protocol.compression import CODECS
-        from tidelog.spark.rows import RowEncoder  # which loads the compiled loops
+        from tidelog.spark.rows import RowEncoder  # loads the compiled loops
 
         options, context = self._options, TaskContext.get()
         return RowEncoder(
@@ -127,11 +127,11 @@ class _Writing:
 
 
 def _partition_count(cluster: Cluster, topic: str) -> int:
-    cluster.wake(topic)  # a broker may make topics that are asked for
+    cluster.wake(topic)  # a broker may create topics at the first request
     found = cluster.describe([topic]).get(topic)
     if found is None:
         raise TopicGone(
-            f"topic {topic} is not there: make it, or let the broker with auto.create.topics.enable"
+            f"topic {topic} does not exist; create it, or set auto.create.topics.enable on the broker"
         )
     return len(found.partitions)
 

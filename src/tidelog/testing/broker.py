@@ -5,8 +5,8 @@
 
 Settings have Kafka's names, with `_` for `.` where they are keyword arguments: `num_partitions=3`, or
 `**{"num.partitions": 3}`. With several `listeners`, each that ends in `:0` gets a port, and `addresses` has
-them all by name. Unless told otherwise the broker takes a free port and a temporary directory,
-and keeps both over `kill` and `restart`; and a new group waits for no more members
+them all by name. By default the broker uses a free port and a temporary directory,
+and keeps both over `kill` and `restart`; a new group does not wait for more members
 (`group_initial_rebalance_delay_ms=0`).
 
 **Invariant:** after the `with` block nothing is left: no thread, no port, no temporary directory.
@@ -40,7 +40,7 @@ class Broker:
         self._properties = {name.replace("_", "."): _text(value) for name, value in properties.items()}
         self.id = int(self._properties.setdefault("node.id", self._properties.pop("broker.id", "1")))
         self._properties.setdefault("listeners", "PLAINTEXT://127.0.0.1:0")
-        # A test has all its consumers at hand; nobody is waited for.
+        # A test starts all its consumers itself: do not wait for more.
         self._properties.setdefault("group.initial.rebalance.delay.ms", "0")
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._life: _Life | None = None
@@ -50,7 +50,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` wants."""
+        """The value for a client's `bootstrap.servers`."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -145,7 +145,7 @@ class _Life:
         try:
             return self._started.result(START_TIMEOUT_S)
         except BaseException:
-            if self._started.done():  # it could not start: nothing of it is left when that is told
+            if self._started.done():  # it could not start: clean up before the error is raised
                 self._thread.join()
             raise
 
@@ -168,7 +168,7 @@ class _Life:
     async def _serve(self) -> None:
         from tidelog.server.serve import Server
 
-        server = Server(self._properties, open_store=self._open_store)
+        server = Server(self._properties, open_shared=self._open_store)
         await server.start()
         ports = {name: port for name, (_, port) in server.addresses.items()}
         self._started.set_result((ports, server.probe_port))

@@ -5,7 +5,7 @@
         cluster.kill(2)
         cluster.start(2)
 
-The brokers share a store in memory and are numbered from 1 on. Unless told otherwise topics have three
+The brokers share a store in memory and are numbered from 1 on. By default topics have three
 replicas, or as many as there are brokers, of which two must be in sync for acks=all (the production profile);
 settings are those of `Broker`, for all of them. `racks=["a", "b", "c"]` puts the first in rack a and so on,
 and over again if there are more. With `log_dirs=tmp_path` broker 1 has its files in `tmp_path/1`, and they
@@ -57,7 +57,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client's `bootstrap.servers` wants: all of them."""
+        """The value for a client's `bootstrap.servers`: all brokers."""
         return ",".join(broker.bootstrap_servers for broker in self.brokers.values())
 
     def __getitem__(self, node_id: int) -> Broker:
@@ -95,7 +95,7 @@ class Cluster:
 
 
 def _of_its_own(named: Mapping[str, object], node_id: int) -> dict[str, object]:
-    """What no two brokers may have in common."""
+    """The settings in which brokers must differ."""
     for name in ("node.id", "broker.id"):
         if name in named:
             raise ValueError(f"{name}={named[name]}: the brokers of a cluster are numbered from 1 on")

@@ -70,7 +70,7 @@ def tidelog_session_broker(tidelog_settings: dict[str, Any]) -> Iterator[Broker]
 
 @pytest.fixture(scope="session")
 def tidelog_session_cluster(tidelog_settings: dict[str, Any]) -> Iterator[Cluster]:
-    """Three brokers for all tests of the session; who kills one starts it again."""
+    """Three brokers for all tests of the session; a test that kills one must start it again."""
     from tidelog.testing.cluster import Cluster
 
     with Cluster(**tidelog_settings) as cluster:
@@ -78,6 +78,6 @@ def tidelog_session_cluster(tidelog_settings: dict[str, Any]) -> Iterator[Cluste
 
 
 def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the marks of a test say; the mark of a test wins over that of its class or module."""
+    """The settings in a test's marks; the mark of a test overrides that of its class or module."""
     marks = list(request.node.iter_markers("tidelog"))
     return {key: value for mark in reversed(marks) for key, value in mark.kwargs.items()}

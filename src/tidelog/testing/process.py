@@ -1,7 +1,7 @@
-"""A broker in a process of its own, for whoever wants to kill it: the demo and the crash tests.
+"""A broker in its own process, which the demo and the crash tests can kill.
 
     with BrokerProcess(directory) as broker:
-        broker.kill()     # SIGKILL: nothing is flushed, nothing is said
+        broker.kill()     # SIGKILL: nothing is flushed
         broker.start()    # same directory, same port
 
 **Invariant:** no process outlives the `with` block.
@@ -27,7 +27,7 @@ STOP_TIMEOUT_S = 30.0
 
 
 class BrokerDidNotStart(Exception):
-    """The process ended or stayed silent; the message carries what it wrote to stderr."""
+    """The process ended or did not answer; the message has its stderr."""
 
 
 class BrokerProcess:
@@ -39,7 +39,7 @@ class BrokerProcess:
         properties: Mapping[str, str] | None = None,
         is_detached: bool = False,
     ) -> None:
-        """A detached one does not hear a Ctrl-C that is meant for whoever has started it."""
+        """A detached process does not get the Ctrl-C that is meant for its parent."""
         self._is_detached = is_detached
         self.directory = os.fspath(directory)
         self.properties = {"log.dirs": os.path.join(self.directory, "data")} | dict(properties or {})
@@ -75,7 +75,7 @@ class BrokerProcess:
 
     @property
     def settings(self) -> dict[str, str]:
-        """All that it is started with; after the first start with the port that it keeps."""
+        """All settings of the process; after the first start with its port."""
         return {"listeners": f"PLAINTEXT://127.0.0.1:{self.port}"} | self.properties
 
     def command(self) -> list[str]:
@@ -94,7 +94,7 @@ class BrokerProcess:
         return self._reap()
 
     def pause(self) -> None:
-        """SIGSTOP: alive, but deaf and dumb."""
+        """SIGSTOP: the process is alive, but does nothing."""
         self.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -105,7 +105,7 @@ class BrokerProcess:
         self._process.send_signal(number)
 
     def stderr(self) -> str:
-        """All that the broker's processes have written to stderr so far."""
+        """The stderr of the broker's processes so far."""
         with open(self.stderr_path, encoding="utf-8", errors="replace") as file:
             return file.read()
 

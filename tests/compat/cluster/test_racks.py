@@ -36,7 +36,7 @@ offsets.topic.replication.factor=3
 """
 BROKERS = (1, 2, 3)
 COUNT, SIZE = 200, 500
-_PROBE = re.compile(r"probe serves .*address=(\S+)")
+_PROBE = re.compile(r"probe started.*address=(\S+)")
 
 
 class BrokerOfFile(BrokerProcess):

@@ -9,7 +9,7 @@ from typing import Protocol
 from tests.compat.groups.spec import Partition, Place
 
 POLL_SECONDS = 0.05
-CALL_SECONDS_MAX = 20.0
+CALL_SECONDS_MAX = 60.0
 
 Told = Callable[[str, Sequence[Partition]], None]
 """Called by the client in its own time with assigned, revoked or lost, and the partitions."""

@@ -23,7 +23,7 @@ from tests.compat.client import Refused
 from tests.compat.groups.ledger import owned
 from tests.compat.groups.spec import Event, Partition, Place, Spec
 
-AWAIT_SECONDS_MAX = 40.0
+AWAIT_SECONDS_MAX = 120.0
 ROOT = Path(__file__).resolve().parents[3]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import KafkaError
 
 from tests.compat.client import Refused
 from tests.compat.conftest import NewTopic
@@ -52,7 +53,8 @@ def test_a_second_instance_of_the_same_id_fences_the_first(
     second.until_has(partitions)
     with pytest.raises(Refused) as refused:
         first.ask("commit", places=[[topic, 0, 1]])
-    assert refused.value.code == FENCED_INSTANCE_ID
+    # librdkafka's heartbeat may have found out first, and then every call fails for good.
+    assert refused.value.code in (FENCED_INSTANCE_ID, KafkaError._FATAL)
     second.ask("commit", places=[[topic, 0, 0]])
 
 

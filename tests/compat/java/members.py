@@ -18,7 +18,7 @@ from typing import Literal
 from tests.compat.java.group_history import Event, Ownership, Partition, committed_ends, parse_event
 from tests.compat.java.jvm import Jvm
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 """How long a group may take to settle: more than the longest session of a broker with Kafka's defaults."""
 
 CloseOperation = Literal["DEFAULT", "LEAVE_GROUP", "REMAIN_IN_GROUP"]

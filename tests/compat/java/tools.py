@@ -11,7 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,8 @@ NOT_YET = (
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError._UNKNOWN_PARTITION,
 )
-DUMP_SECONDS_MAX = 60
+DUMP_SECONDS_MAX = 240
+QUICK_TO_START = "-XX:TieredStopAtLevel=1"  # it lives for seconds
 NOT_A_COMPLAINT = "SLF4J: "
 # Said of every segment that does not begin at 0, Kafka's own included: the tool starts counting at -1.
 ARTEFACT = re.compile(
@@ -62,7 +63,7 @@ def apache_kafka() -> Kafka:
 
 def dump(files: Sequence[Path], *options: str) -> Dump:
     """Kafka's `DumpLogSegments` over the files."""
-    command = [find_java(), "-XX:TieredStopAtLevel=1", "-cp", f"{fetch_jars()}/*"]
+    command = [find_java(), QUICK_TO_START, "-cp", f"{fetch_jars()}/*"]
     command += ["org.apache.kafka.tools.DumpLogSegments", *options, "--files", ",".join(map(str, files))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DUMP_SECONDS_MAX, check=False)
     lines = tuple(done.stdout.splitlines())
@@ -101,7 +102,8 @@ def replace_partition(ours: Path, theirs: Path) -> None:
 @contextmanager
 def running_kafka(site: Site, topics: Sequence[str] = ()) -> Iterator[str]:
     """Serves the site's folder; yields the bootstrap address once it leads the topics; stops it cleanly."""
-    broker = site.spawn()
+    java, *words = site.command
+    broker = replace(site, command=[java, QUICK_TO_START, *words]).spawn()
     try:
         broker.wait_ready()
         bootstrap = f"{broker.host}:{broker.port}"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.stores.contract.client import Client
+from tidelog.base.limits import STORE_ROWS_TOGETHER_MAX
 from tidelog.cluster.store import (
     Action,
     Check,
@@ -132,7 +133,7 @@ def test_requests_that_are_made_durable_together_succeed_and_fail_apart(tmp_path
 
 
 def test_more_nodes_than_one_statement_takes_are_made_and_deleted(client: EmbeddedClient) -> None:
-    paths = [f"/{number}" for number in range(2 * embedded.ROWS_TOGETHER_MAX + 7)]
+    paths = [f"/{number}" for number in range(2 * STORE_ROWS_TOGETHER_MAX + 7)]
     assert client.change(*(Create(path, b"x") for path in paths)) == Done()
     assert len(client.tree()) == len(paths)
     late = client.change(*(Create(f"/new{path[1:]}", b"") for path in paths), Create(paths[0], b""))

@@ -15,12 +15,14 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl, make_digest_acl
 
+from tests.chaos.ports import unused_port
 from tests.server.stores.contract.client import Client
 from tests.server.stores.relay import Relay
 from tidelog.base.config import BrokerSettings
+from tidelog.base.limits import STORE_MULTI_SIZE_MAX
 from tidelog.base.setting import InvalidSetting
-from tidelog.cli.zookeeper_process import ZooKeeperProcess, free_port
-from tidelog.cluster.image import BROKERS, CHANGES, CONTROLLER, FOLDERS, TOPICS
+from tidelog.cli.zookeeper_process import ZooKeeperProcess
+from tidelog.cluster.paths import BROKERS, CHANGES, CONTROLLER, FOLDERS, TOPICS
 from tidelog.cluster.store import (
     Changed,
     Create,
@@ -39,7 +41,7 @@ from tidelog.cluster.store import (
 )
 from tidelog.server.locks import StartFailed
 from tidelog.server.stores.connect import RETRIES, connect
-from tidelog.server.stores.zookeeper import MULTI_SIZE_MAX, ZooKeeperStore
+from tidelog.server.stores.zookeeper import ZooKeeperStore
 from tidelog.testing.process import BrokerDidNotStart, BrokerProcess
 
 LOOK_SECONDS = 0.02
@@ -288,17 +290,17 @@ def test_a_store_is_closed_while_zookeeper_cannot_be_reached(cut_off: CutOff) ->
 
 
 def test_more_than_zookeeper_takes_at_once_is_refused_and_says_so(other: ZooKeeperClient) -> None:
-    half = MULTI_SIZE_MAX // 2
+    half = STORE_MULTI_SIZE_MAX // 2
     outcome = other.change(Create(A, b"a" * half), Create(B, b"b" * half))
-    assert isinstance(outcome, Refused) and "more than ZooKeeper takes" in outcome.reason
+    assert isinstance(outcome, Refused) and "ZooKeeper's limit for one request" in outcome.reason
     assert other.tree() == {}
     assert other.change(Create(A, b"a" * half), Create(B, b"b" * (half - 1_000))) == Done()
     assert sorted(other.tree()) == [A, B]
 
 
 def test_with_nobody_there_the_start_fails_and_names_the_setting() -> None:
-    address = f"127.0.0.1:{free_port()}"
-    with pytest.raises(StartFailed, match=f"zookeeper.connect={address}: nobody has answered"):
+    address = f"127.0.0.1:{unused_port()}"
+    with pytest.raises(StartFailed, match=f"zookeeper.connect={address}: no ZooKeeper server answered"):
         join(address, zookeeper_connection_timeout_ms="200")
 
 
@@ -334,9 +336,18 @@ def test_what_was_made_with_permissions_nobody_else_can_read_or_change(
 
 
 STRANGERS = [
-    ({}, r"by anybody \(no zookeeper.username is set\); set zookeeper.username and zookeeper.password to"),
-    ({"zookeeper_username": "broker", "zookeeper_password": "wrong"}, "by zookeeper.username=broker; set"),
-    ({"zookeeper_username": "other", "zookeeper_password": "secret"}, "by zookeeper.username=other; set"),
+    (
+        {},
+        r"denies access \(no zookeeper.username is set\), .*; set zookeeper.username and",
+    ),
+    (
+        {"zookeeper_username": "broker", "zookeeper_password": "wrong"},
+        "denies access to zookeeper.username=broker, .*; set",
+    ),
+    (
+        {"zookeeper_username": "other", "zookeeper_password": "secret"},
+        "denies access to zookeeper.username=other, .*; set",
+    ),
 ]
 
 
@@ -385,7 +396,7 @@ def test_a_broker_with_a_wrong_password_says_so_and_exits_2(
         "zookeeper.set.acl": "true",
     }
     with pytest.raises(
-        BrokerDidNotStart, match=r"(?s)exit code 2: .*by zookeeper\.username=broker; set"
+        BrokerDidNotStart, match=r"(?s)exit code 2: .*denies access to zookeeper\.username=broker"
     ) as ended:
         BrokerProcess(tmp_path, properties).start()
     assert "swordfish" not in str(ended.value)

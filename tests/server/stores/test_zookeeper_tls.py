@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.ports import unused_port
 from tests.client.certificates import KEY_PASSWORD, Certificates, make_certificates
 from tests.server.stores.contract.client import Client
 from tidelog.base.config import BrokerSettings
 from tidelog.base.setting import InvalidSetting
-from tidelog.cli.zookeeper_process import ZooKeeperProcess, free_port
-from tidelog.cluster.image import TOPICS
+from tidelog.cli.zookeeper_process import ZooKeeperProcess
+from tidelog.cluster.paths import TOPICS
 from tidelog.cluster.store import Create, Done, Node
 from tidelog.server.locks import StartFailed
 from tidelog.server.stores.connect import connect
@@ -30,7 +31,7 @@ class SecureZooKeeper(ZooKeeperProcess):
     def __init__(self, directory: Path, certificates: Certificates) -> None:
         super().__init__(directory)
         self.certificates = certificates
-        self.secure_port = free_port()
+        self.secure_port = unused_port()
 
     def _write_settings(self) -> None:
         super()._write_settings()
@@ -107,12 +108,12 @@ def test_a_server_that_is_not_trusted_is_not_spoken_to(
 def test_who_shows_no_certificate_is_told_that_it_did_not_get_in(
     secure: SecureZooKeeper, new_folder: Callable[[], str]
 ) -> None:
-    with pytest.raises(StartFailed, match=r"nobody has answered .* or zookeeper\.ssl"):
+    with pytest.raises(StartFailed, match=r"no ZooKeeper server answered .* or zookeeper\.ssl"):
         join(secure, new_folder(), OF_THIS_HOST, keystore_location="")
 
 
 def test_what_cannot_be_is_refused_by_name(secure: SecureZooKeeper) -> None:
-    with pytest.raises(InvalidSetting, match=r"endpoint\.identification\.algorithm=ldaps: only https"):
+    with pytest.raises(InvalidSetting, match=r"endpoint\.identification\.algorithm=ldaps: expected https"):
         join(secure, "", OF_THIS_HOST, endpoint_identification_algorithm="ldaps")
-    with pytest.raises(InvalidSetting, match=r"truststore\.location=/none: there is no such file"):
+    with pytest.raises(InvalidSetting, match=r"truststore\.location=/none: no such file"):
         join(secure, "", OF_THIS_HOST, truststore_location="/none")

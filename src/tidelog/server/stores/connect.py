@@ -50,7 +50,7 @@ async def connect(settings: BrokerSettings, notify: Callable[[], object]) -> Zoo
         while not store.is_connected:
             if time.monotonic() >= until:
                 raise StartFailed(
-                    f"{CONNECT}={hosts}: nobody has answered within zookeeper.connection.timeout.ms "
+                    f"{CONNECT}={hosts}: no ZooKeeper server answered within zookeeper.connection.timeout.ms "
                     f"({heard.text}); start ZooKeeper (tidelog zookeeper), or correct {_doubtful(settings)}"
                 )
             await asyncio.sleep(POLL_SECONDS)
@@ -69,10 +69,10 @@ def _doubtful(settings: BrokerSettings) -> str:
 def _forbidden(settings: BrokerSettings) -> str:
     """Waiting does not help: somebody has to say who this broker is."""
     username = settings.text("zookeeper.username")
-    who = f"zookeeper.username={username}" if username else "anybody (no zookeeper.username is set)"
+    who = f"to zookeeper.username={username}" if username else "(no zookeeper.username is set)"
     return (
-        f"{CONNECT}={settings.text(CONNECT)}: what is there may not be read or changed by {who}; set "
-        "zookeeper.username and zookeeper.password to those that it was made with, or use another folder"
+        f"{CONNECT}={settings.text(CONNECT)}: ZooKeeper denies access {who}, and the path has ACLs; set "
+        "zookeeper.username and zookeeper.password to those that created it, or use another path"
     )
 
 
@@ -107,14 +107,14 @@ def _client(settings: BrokerSettings, heard: LastWarning) -> Any:
 def _tls(settings: BrokerSettings) -> dict[str, Any]:
     algorithm = settings.text(CHECK_NAMES)
     if algorithm.lower() not in ("https", ""):
-        raise InvalidSetting(f"{CHECK_NAMES}={algorithm}: only https is known, or nothing to check no names")
+        raise InvalidSetting(f"{CHECK_NAMES}={algorithm}: expected https, or empty to check no host names")
     options: dict[str, Any] = {"use_ssl": True, "verify_certs": True, "check_hostname": bool(algorithm)}
     options["keyfile_password"] = settings.text("zookeeper.ssl.keystore.password") or None
     for name, words in (("truststore", ("ca",)), ("keystore", ("certfile", "keyfile"))):
         setting = f"zookeeper.ssl.{name}.location"
         path = settings.text(setting)
         if path and not os.path.isfile(path):
-            raise InvalidSetting(f"{setting}={path}: there is no such file")
+            raise InvalidSetting(f"{setting}={path}: no such file")
         if path:
             options |= dict.fromkeys(words, path)
     return options

@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from tidelog.base.limits import STORE_REQUESTS_TOGETHER_MAX, STORE_ROWS_TOGETHER_MAX
 from tidelog.cluster.store import (
     ANY_VERSION,
     Action,
@@ -38,13 +39,12 @@ from tidelog.cluster.store import (
     Write,
 )
 
+STORE_FILE = "tidelog-store.sqlite"  # in the first log directory
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS nodes (
     path TEXT PRIMARY KEY, data BLOB NOT NULL, version INTEGER NOT NULL, is_ephemeral INTEGER NOT NULL
 ) WITHOUT ROWID
 """
-REQUESTS_TOGETHER_MAX = 100
-ROWS_TOGETHER_MAX = 1_000
 
 
 class _Refusal(Exception):
@@ -100,7 +100,7 @@ class EmbeddedStore:
     def _next_requests(self) -> list[StoreRequest]:
         """Those that wait, in their order; none when the store is closed."""
         requests: list[StoreRequest] = []
-        while not self._is_closed and len(requests) < REQUESTS_TOGETHER_MAX:
+        while not self._is_closed and len(requests) < STORE_REQUESTS_TOGETHER_MAX:
             if requests and self._requests.empty():
                 break
             request = self._requests.get()
@@ -160,8 +160,8 @@ def _perform(connection: sqlite3.Connection, action: Action) -> Outcome:
 def _apply_at_once(connection: sqlite3.Connection, operations: tuple[Operation, ...]) -> bool:
     """Creations, or deletions, in few statements. For each one this thread waits for the loop's, so that
     thousands take seconds on a busy broker. False if it is not so simple."""
-    for start in range(0, len(operations), ROWS_TOGETHER_MAX):
-        portion = operations[start : start + ROWS_TOGETHER_MAX]
+    for start in range(0, len(operations), STORE_ROWS_TOGETHER_MAX):
+        portion = operations[start : start + STORE_ROWS_TOGETHER_MAX]
         if all(isinstance(operation, Create) for operation in portion):
             if not _create_at_once(connection, portion):
                 return False

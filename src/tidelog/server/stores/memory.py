@@ -25,7 +25,7 @@ class MemoryTree(SharedTree):
 
 
 class MemoryStore:
-    """`notify` is called whenever there is something to `receive`: from the thread of whoever caused it, so
+    """`notify` is called whenever there is something to `receive`: from the thread that caused it, so
     that it must not wait for another one."""
 
     def __init__(self, tree: MemoryTree, notify: Callable[[], object]) -> None:
@@ -89,7 +89,7 @@ class MemoryStore:
                 self._notify()
 
     def _refuse(self, request: StoreRequest | Watch) -> None:
-        """Whoever asks has not heard yet that the session is over: its last requests come to nothing."""
+        """The caller has not heard yet that the session is over: its last requests come to nothing."""
         if isinstance(request, StoreRequest):
             self._events.append(StoreReply(request.ticket, Unknown("the session has ended")))
 

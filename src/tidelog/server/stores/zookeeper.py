@@ -40,7 +40,8 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import Callback, KazooState
 
-from tidelog.cluster.image import FOLDERS, NAMES, ROOTS
+from tidelog.base.limits import STORE_ANSWER_SECONDS_MAX, STORE_MULTI_SIZE_MAX, STORE_READS_TOGETHER
+from tidelog.cluster.paths import FOLDERS, NAMES, ROOTS
 from tidelog.cluster.store import (
     NOWHERE,
     Action,
@@ -65,10 +66,7 @@ from tidelog.cluster.store import (
     Write,
 )
 
-ANSWER_SECONDS_MAX = 30.0
 LOOK_SECONDS = 0.1
-READ_TOGETHER = 1_000
-MULTI_SIZE_MAX = 900_000  # bytes: ZooKeeper drops a connection that sends more than its jute.maxbuffer
 _CREATION_OVERHEAD = 100  # who may do what with it is a part of it
 _OPERATION_OVERHEAD = 24  # its kind, lengths, a version
 _TRIED = f"{NAMES}/~"  # which is the name of no topic
@@ -206,7 +204,7 @@ class ZooKeeperStore:
         self._notify()
 
     def _refuse(self, request: StoreRequest | Watch) -> None:
-        """Whoever asks has not heard yet that the session is over: its last requests come to nothing."""
+        """The caller has not heard yet that the session is over: its last requests come to nothing."""
         if isinstance(request, StoreRequest):
             self._events.append(StoreReply(request.ticket, Unknown("the session has ended")))
 
@@ -246,7 +244,7 @@ class ZooKeeperStore:
             self._wait(self._client.exists_async(path, watch=on_event))
             if path in FOLDERS:
                 self._wait(self._client.get_children_async(path, watch=on_event))
-        except Exception as problem:  # perhaps not watched: who asked shall look, and ask again
+        except Exception as problem:  # perhaps not watched: the caller must look, and ask again
             if not isinstance(problem, _CUT_OFF):
                 time.sleep(LOOK_SECONDS)  # it will be the same again
             self._wait_for_connection()
@@ -259,10 +257,10 @@ class ZooKeeperStore:
             outcome = self._commit(action) if isinstance(action, Multi) else self._read(action)
         except _CUT_OFF as problem:
             self._wait_for_connection()
-            return Unknown(f"ZooKeeper has not answered: {type(problem).__name__}")
+            return Unknown(f"no response from ZooKeeper: {type(problem).__name__}")
         except Exception as problem:  # whatever it is, this thread must go on
-            time.sleep(LOOK_SECONDS)  # whoever asks again at once gets the same answer
-            return Unknown(f"ZooKeeper does not do it: {problem!r}")
+            time.sleep(LOOK_SECONDS)  # a caller that asks again at once gets the same answer
+            return Unknown(f"ZooKeeper refused the request: {type(problem).__name__}")
         if self._lost_count:  # who knows in which of the two sessions it was read
             return Unknown("the session has ended")
         return outcome
@@ -276,7 +274,7 @@ class ZooKeeperStore:
 
     def _wait(self, answer: Any) -> Any:
         """For an answer of kazoo, but not much longer than the store is needed."""
-        until = time.monotonic() + ANSWER_SECONDS_MAX
+        until = time.monotonic() + STORE_ANSWER_SECONDS_MAX
         while True:
             try:
                 return answer.get(timeout=LOOK_SECONDS)
@@ -297,9 +295,9 @@ class ZooKeeperStore:
     def _commit(self, action: Multi) -> Outcome:
         prefix = len(self._client.chroot)
         size = sum(prefix + _size_of(operation) for operation in action.operations)
-        if size > MULTI_SIZE_MAX:
+        if size > STORE_MULTI_SIZE_MAX:
             return Refused(
-                NOWHERE, f"{size} bytes at once are more than ZooKeeper takes; ask for less at a time"
+                NOWHERE, f"{size} bytes exceed ZooKeeper's limit for one request; ask for less at a time"
             )
         transaction = self._client.transaction()
         for operation in action.operations:
@@ -347,8 +345,8 @@ class ZooKeeperStore:
 
     def _each(self, paths: Iterable[str], ask: Callable[[str], Any]) -> list[tuple[str, Any]]:
         wanted, answers = list(paths), []
-        for start in range(0, len(wanted), READ_TOGETHER):
-            asked = [(path, ask(path)) for path in wanted[start : start + READ_TOGETHER]]
+        for start in range(0, len(wanted), STORE_READS_TOGETHER):
+            asked = [(path, ask(path)) for path in wanted[start : start + STORE_READS_TOGETHER]]
             for path, answer in asked:
                 try:
                     answers.append((path, self._wait(answer)))

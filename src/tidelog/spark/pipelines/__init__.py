@@ -1,8 +1,8 @@
-"""Ready pipelines: what a log is for, each as pure functions from DataFrames to DataFrames.
+"""Prepared pipelines, each as pure functions from DataFrames to DataFrames.
 
-`registry` lists them; `pipeline` says what one is. Nothing here knows where rows come from: a pipeline is
-given a function that reads topics into the columns of Spark's Kafka source, and hands back DataFrames and
-where they go.
+`registry` lists them; `pipeline` defines the type. Nothing here depends on the source of rows: a pipeline
+gets a function that reads topics into the columns of Spark's Kafka source, and returns DataFrames with their
+destinations.
 
 **Invariant:** this module imports nothing, so that the generators run without Spark.
 """

@@ -1,6 +1,6 @@
-"""One HTML page with figures, tables and facts: nothing is fetched, it can be mailed.
+"""One HTML page with figures, tables and facts, without external resources.
 
-**Invariant:** every text is escaped; only pictures, which are drawn here, go in as they are.
+**Invariant:** every text is escaped; only pictures, which are drawn here, are inserted unescaped.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ footer { margin-top: 2rem; color: var(--faint); font-size: .85rem; }
 
 @dataclass(frozen=True)
 class Table:
-    """Texts by row and column; columns of numbers stand to the right."""
+    """Texts by row and column; columns of numbers are right-aligned."""
 
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
@@ -87,7 +87,7 @@ def section_html(section: Section) -> str:
 
 
 def named(picture: Picture) -> str:
-    """The drawing with a name for those who cannot see it."""
+    """The drawing with an accessible name."""
     return picture.svg.replace('role="img"', f'role="img" aria-label="{escape(picture.title)}"', 1)
 
 

@@ -1,10 +1,9 @@
-"""Pictures of results: drawn once by matplotlib, kept as SVG for a page and as PNG for everything else.
+"""Pictures of results: drawn once by matplotlib, as SVG for a page and as PNG for other uses.
 
-In the SVG the colours of text and lines are variables of the page, so that a picture is as readable on a
-dark page as on a light one. Text is drawn as outlines: it looks the same everywhere and nothing in it can
-be markup.
+In the SVG the colours of text and lines are variables of the page, so that a picture is readable on dark and
+light pages. Text is drawn as outlines: it looks the same everywhere and cannot contain markup.
 
-**Invariant:** the same data gives the same bytes, whatever matplotlib was set to before.
+**Invariant:** the same data gives the same bytes, whatever matplotlib's settings.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 INK, FAINT, RULE = "#22262e", "#6b7280", "#d8dce3"
 PAGE_COLOURS = {INK: "var(--ink)", FAINT: "var(--faint)", RULE: "var(--rule)"}
 BLUE, ORANGE, GREEN, VIOLET = "#3f7fd9", "#e0803c", "#2fa084", "#8f6bd8"
-LABEL_CHARACTERS_MAX = 34
-BARS_MAX = 100
+LABEL_CHARACTERS_MAX = 34  # what fits beside a bar
+BARS_MAX = 100  # of one chart; more are drawn as an area
 STYLE: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
@@ -73,21 +72,21 @@ class Picture:
 
 
 def picture(name: str, title: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> Picture:
-    """Draws on a figure of so many inches."""
+    """Draw on a figure of that size in inches."""
     style: Any = STYLE | {"svg.hashsalt": name}
     with mpl.rc_context(style):
         figure = Figure(figsize=size, layout="constrained")
         draw(figure)
         svg, png = io.StringIO(), io.BytesIO()
         figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None})
-        # On a page the heading stands above; a picture that is passed on alone needs its own.
+        # A page has the heading above the picture; a picture alone needs its own.
         figure.suptitle(title, x=0.012, ha="left", fontsize=12, fontweight="bold")
         figure.savefig(png, format="png", dpi=144, metadata={"Software": None})
     return Picture(name, title, for_page(svg.getvalue(), name), png.getvalue())
 
 
 def for_page(svg: str, name: str) -> str:
-    """The SVG without its prologue, with names of its own and with the colours of the page."""
+    """The SVG without its prologue, with a name and the colours of the page."""
     inner = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     inner = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", inner)
     inner = re.sub(r'\bd="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), inner)
@@ -101,7 +100,7 @@ def moments(times_ms: Sequence[int] | npt.NDArray[np.int64]) -> Moments:
 
 
 def time_axis(axes: Axes, times: Moments) -> None:
-    """Days are named at midnight; the date of a single day stands once, below."""
+    """Label days at midnight; the date of a single day once, below."""
     days = np.unique(times.astype("datetime64[D]"))
     locator = AutoDateLocator(minticks=3, maxticks=9)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
@@ -126,7 +125,7 @@ def count_axis(axes: Axes, label: str) -> None:
 
 
 def stacked_bars(axes: Axes, times: Moments, width_ms: int, parts: Sequence[tuple[str, Any, str]]) -> None:
-    """Bars from each time on, (label, heights, colour) upon each other; very many become one outline."""
+    """Stacked bars from each time on, (label, heights, colour); very many bars become one outline."""
     floor = np.zeros(len(times))
     width: Any = np.timedelta64(int(width_ms * 0.88), "ms")
     edges: Any = np.append(times, times[-1:] + np.timedelta64(width_ms, "ms"))
@@ -143,7 +142,7 @@ def stacked_bars(axes: Axes, times: Moments, width_ms: int, parts: Sequence[tupl
 def ranked_bars(
     axes: Axes, labels: Sequence[str], numbers: Sequence[float], told: Sequence[str], colour: str
 ) -> None:
-    """Horizontal bars, the first on top, each with what is told of it at its end."""
+    """Horizontal bars, the first on top, each with its text at the end."""
     places = list(range(len(labels)))
     axes.barh(places, numbers, height=0.72, color=colour)
     axes.set_yticks(places, [shortened(label) for label in labels])
@@ -159,7 +158,7 @@ def ranked_bars(
 
 
 def shortened(label: str) -> str:
-    """A long label keeps its beginning and its end."""
+    """The label with its middle removed if it is long."""
     if len(label) <= LABEL_CHARACTERS_MAX:
         return label
     kept = (LABEL_CHARACTERS_MAX - 1) // 2

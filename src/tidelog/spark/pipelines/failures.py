@@ -1,7 +1,7 @@
 """The one line of a failed query that says what is wrong.
 
-Spark wraps an error of a source or a sink in errors of its own, with the stacks of two languages. The source
-and the sink name topic, partition, offset and what to do in the message they raise: that is what is kept.
+Spark wraps an error of a source or a sink in its own errors, with stack traces of two languages. The message
+of the source or sink has topic, partition, offset and what to do: only that is kept.
 
 **Invariant:** one line, never empty.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-LINE_MAX = 600
+LINE_MAX = 600  # characters of one line of a message
 _FRAME = re.compile(r"^=== Streaming Query ===", re.MULTILINE)
 _OURS = re.compile(r"^(?:tidelog|pyspark_tidelog)[\w.]*\.\w+: (.+)$", re.MULTILINE)
 _RAISED = re.compile(r"^(?:[a-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Exit|Interrupt)): (.+)$", re.MULTILINE)
@@ -19,7 +19,7 @@ _SQL_STATE = re.compile(r"\s*SQLSTATE: \w+\s*")
 
 
 def explained(text: str) -> str:
-    """What a failed query's exception means."""
+    """The essential message of a failed query's exception."""
     told = _FRAME.split(text, maxsplit=1)[0]
     if ours := _OURS.findall(told):
         return shortened(ours[-1])

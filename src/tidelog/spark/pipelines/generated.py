@@ -1,7 +1,7 @@
-"""What every generator of believable data is made of: blocks, a day curve, late arrivals, popularity.
+"""The parts of a generator of realistic data: blocks, a day curve, late arrivals, popularity.
 
-A generator works in blocks of some thousand events, vectorised by numpy, and hands out plain tuples in the
-order of arrival. Each block has a random stream of its own, made from the seed and its number, so that
+A generator works in blocks of some thousand events, vectorised by numpy, and returns plain tuples in the
+order of arrival. Each block has its own random stream, from the seed and the block's number, so that
 memory stays bounded at any size and the same seed gives the same bytes.
 
 **Invariant:** no clock, no Spark; a function of its arguments.
@@ -32,7 +32,8 @@ MONDAY_OFFSET = 3
 
 @dataclass(frozen=True)
 class Arrivals:
-    """How late events arrive: most at once, some after minutes (a phone in a tunnel), a few after hours."""
+    """The delays of events: most arrive at once, some after minutes (a phone in a tunnel), a few after
+    hours."""
 
     delayed: float = 0.01
     very_late: float = 0.001
@@ -48,7 +49,7 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some records as columns."""
+    """Records as columns."""
 
     arrived_ms: Integers
     topics: Objects
@@ -76,7 +77,7 @@ def joined(first: Batch, second: Batch) -> Batch:
 
 
 def in_order_of_arrival(blocks: Iterator[tuple[int, Batch]]) -> Iterator[Record]:
-    """Merges blocks of (the time before which nothing later arrives, records)."""
+    """Merge blocks of (time before which no later block has records, records)."""
     waiting = EMPTY
     for horizon_ms, block in blocks:
         waiting = joined(waiting, block)
@@ -88,20 +89,20 @@ def in_order_of_arrival(blocks: Iterator[tuple[int, Batch]]) -> Iterator[Record]
 
 
 def millis(moment: datetime) -> int:
-    """A time without zone is UTC."""
+    """Milliseconds since 1970; a time without zone is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int((aware - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1))
 
 
 def blocks_of(events: int) -> Iterator[tuple[int, int, float, float]]:
-    """(number, events in it, where it begins and ends as shares of the whole)."""
+    """(number, events in the block, its start and end as shares of the whole)."""
     for number, begin in enumerate(range(0, events, BLOCK_EVENTS)):
         end = min(events, begin + BLOCK_EVENTS)
         yield number, end - begin, begin / events, end / events
 
 
 class DayCurve:
-    """More people at noon and in the evening, fewer at night and at the weekend."""
+    """More activity at noon and in the evening, less at night and at the weekend."""
 
     def __init__(self, start_ms: int, duration_ms: int) -> None:
         steps = max(2, -(-duration_ms // MINUTE_MS) + 1)
@@ -111,7 +112,7 @@ class DayCurve:
         self._share = passed / passed[-1]
 
     def times_ms(self, shares: Floats) -> Integers:
-        """When the given shares of all events have happened."""
+        """The times at which the given shares of all events have happened."""
         return np.interp(shares, self._share, self._grid).astype(np.int64)
 
 

@@ -1,10 +1,10 @@
-"""Tables of Parquet files, a directory for each day, loaded again as often as one likes.
+"""Tables of Parquet files, one directory per day; a day can be loaded repeatedly.
 
-A load replaces the files of its day and of no other. Rows are put into files by what they are, not by how
-the job happened to be cut, so that a second load of the same records gives files with the same content.
+A load replaces the files of its day only. The content of a row decides its file, not the division of the job,
+so that a second load of the same records gives files with the same content.
 
-**Invariant:** a day in the lake is never replaced by less of it without being asked: when retention has
-removed records that an earlier load still saw, the load is refused.
+**Invariant:** a day in the lake is never replaced by fewer records unless requested: when retention has
+deleted records that an earlier load has read, the load is refused.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ POSITION = ("topic", "partition", "offset")
 
 
 class RecordsAreGone(Exception):
-    """The topic no longer has records that the lake has for this day."""
+    """Retention has deleted records that the lake has for this day."""
 
 
 def write_day(
     frame: DataFrame, table: str, day: date, spread: Sequence[str], order: Sequence[str], files: int = 1
 ) -> int:
-    """Replaces one day of a table; gives its rows.
+    """Replace one day of a table; return its number of rows.
 
-    `spread` says which rows go into one file, `order` how they stand there.
+    `spread` selects the file of a row, `order` the order within a file.
     """
     counted = Observation()
     placed = frame.repartition(files, *spread).sortWithinPartitions(*order)
@@ -37,7 +37,7 @@ def write_day(
     writer.option("partitionOverwriteMode", "dynamic").parquet(table)
     rows = int(counted.get["rows"])
     if rows == 0:
-        # Dynamic overwriting leaves a day without rows alone; what stood there is no longer true.
+        # Dynamic overwriting skips a day without rows; remove the old rows explicitly.
         frame.limit(0).write.mode("overwrite").parquet(f"{table}/day={day.isoformat()}")
     return rows
 
@@ -53,16 +53,16 @@ def read_days(
 
 
 def read_with_day_before(spark: SparkSession, table: str, day: date) -> DataFrame:
-    """A day and what may reach into it from the day before."""
+    """A day, and the records of the day before that may continue into it."""
     return read_days(spark, table, day - timedelta(days=1), day)
 
 
 def refuse_to_lose(frame: DataFrame, table: str, day: date) -> None:
-    """Fails if the lake has earlier records of a partition for this day than `frame` has."""
+    """Fail if the lake has earlier records of a partition for this day than `frame`."""
     try:
         kept = read_days(frame.sparkSession, table, day, day)
     except AnalysisException:
-        return  # the first load of all
+        return  # the first load
     had = kept.groupBy("topic", "partition").agg(F.min("offset").alias("had"))
     has = frame.groupBy("topic", "partition").agg(F.min("offset").alias("has"))
     gone = had.join(has, ["topic", "partition"], "left").where(

@@ -1,12 +1,12 @@
-"""What a pipeline is: topics in, streaming queries and a nightly batch, tables and topics out, a page with
-plots.
+"""The type of a pipeline: topics in, streaming queries and a nightly batch, tables and topics out, a page
+with plots.
 
-Whoever runs one needs nothing of its inside: `Pipeline.streams` gives the queries to start, each with the
-place it writes to, `Pipeline.batch` loads one day into the lake, `Pipeline.report` draws it. Topics are
-read by a function that the runner passes in, so that a pipeline works with any source that has the columns
-of Spark's Kafka source.
+A runner needs no knowledge of a pipeline's internals: `Pipeline.streams` returns the queries to start, each
+with its destination, `Pipeline.batch` loads one day into the lake, `Pipeline.report` draws it. The runner
+passes in the function that reads topics, so that a pipeline works with any source that has the columns of
+Spark's Kafka source.
 
-**Invariant:** streams append (or are complete): a Python sink takes no updates.
+**Invariant:** streams use output mode append or complete: a Python sink accepts no updates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Read(Protocol):
     """Reads topics as a DataFrame with key, value, topic, partition, offset and timestamp."""
 
     def __call__(self, topics: Sequence[str], since: datetime | None = None) -> DataFrame:
-        """Of records that arrived before `since` none is needed; they may be given all the same."""
+        """Records that arrived before `since` are not needed, but may be returned."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class TopicSink:
 
 @dataclass(frozen=True)
 class ParquetSink:
-    """A table below the lake, with the columns its directories are named after."""
+    """A table in the lake, with the columns after which its directories are named."""
 
     path: str
     partition_by: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Destination:
-    """What the runner knows and a pipeline does not: the sink's format and options, the directories."""
+    """What the runner provides: the sink's format and options, the directories."""
 
     format: str
     options: Mapping[str, str]
@@ -70,12 +70,12 @@ class Streams(Protocol):
 
 class Batch(Protocol):
     def __call__(self, read: Read, lake: str, day: date, replace: bool = False) -> dict[str, int]:
-        """Loads one day (UTC) into the lake; gives the rows of each table. Twice is as good as once."""
+        """Load one day (UTC) into the lake; the rows of each table. Idempotent."""
 
 
 class Report(Protocol):
     def __call__(self, spark: SparkSession, lake: str, folder: Path) -> Path:
-        """Writes a page and its pictures into the folder; gives the page."""
+        """Write a page and its pictures into the folder; the path of the page."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ class Pipeline:
     batch: Batch
     report: Report
     generate: Callable[..., Iterator[Record]]
-    """`generate(seed, users, events, start, duration)`: believable input."""
+    """`generate(seed, users, events, start, duration)`: realistic input."""
     tables: Mapping[str, str] = field(default_factory=dict)
     """The lake's tables and what is in them."""
 
 
 def start(stream: Stream, to: Destination, once: bool) -> StreamingQuery:
-    """Starts a query; with `once` it ends when what is there has been read."""
+    """Start a query; with `once` it ends when the present records have been read."""
     writer = stream.frame.writeStream.queryName(stream.name).outputMode(stream.output_mode)
     writer = writer.option("checkpointLocation", f"{to.checkpoints}/{stream.name}")
     if once:

@@ -1,11 +1,11 @@
 """From the columns of Spark's Kafka source to parsed rows, and back to key and value.
 
-A record is read by an explicit schema and then judged by itself: `fault` says why it cannot be used, `late`
-whether it arrived too long after it happened. Both depend on the record alone, not on Spark's watermark, so
-that a stream and a batch judge alike and every record that is not counted is found again in a topic.
+A record is parsed by an explicit schema and then judged: `fault` says why it is unusable, `late` whether it
+arrived too long after it happened. Both depend on the record alone, not on Spark's watermark, so
+that streams and batches give the same result, and every rejected record is in a topic.
 
-**Invariant:** no record makes a query fail: what cannot be read becomes a fault. With records read in the
-order of arrival, the watermark of `Tolerance` never drops one that was not judged late before.
+**Invariant:** no record makes a query fail: an unreadable record gets a fault. With records read in the
+order of arrival, the watermark of `Tolerance` never drops a record that is not judged late.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812  (as everybody imports it)
 
 KAFKA_COLUMNS = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
 UNREADABLE = "_unreadable"
-TIME_MS_MAX = 253_402_300_799_999
+TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999, Python's last
 """The end of the year 9999: Spark fails a query over a time that it cannot hold."""
 DAY_MS = 86_400_000
 NO_VALUE = "the value is null"
@@ -34,14 +34,14 @@ Fault = tuple[str, Column]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How long after it happened a record may arrive, and how far a producer's clock may run ahead."""
+    """The maximum delay of a record, and how far a producer's clock may run ahead."""
 
     late: timedelta = timedelta(minutes=10)
     early: timedelta = timedelta(minutes=5)
 
     @property
     def watermark(self) -> str:
-        """Enough for Spark's own watermark: what is newest may be early, what is oldest late."""
+        """The watermark for Spark: the newest record may be early, the oldest late."""
         return f"{int((self.late + self.early).total_seconds() * 1000)} milliseconds"
 
 
@@ -50,7 +50,7 @@ def decoded(raw: DataFrame, schema: str) -> DataFrame:
     text = F.try_validate_utf8(F.col("value").cast("string"))
     options = {"columnNameOfCorruptRecord": UNREADABLE, "mode": "PERMISSIVE"}
     value = F.from_json(text, f"{schema}, {UNREADABLE} STRING", options)
-    # Exploding an array of one keeps Spark from parsing again for every field that a filter asks for.
+    # Exploding an array of one element keeps Spark from parsing again for every field in a filter.
     parsed = raw.withColumn("parsed", F.explode(F.array(value)))
     in_range = F.col("parsed.time").between(0, TIME_MS_MAX)
     return parsed.withColumn("time", F.timestamp_millis(F.when(in_range, F.col("parsed.time"))))
@@ -76,7 +76,7 @@ def whole_ms(duration: timedelta) -> int:
 
 
 def missing(*fields: str) -> Column:
-    """Whether one of these fields of the value is absent or null."""
+    """Whether one of these fields is absent or null."""
     first, *others = (F.col(f"parsed.{field}").isNull() for field in fields)
     for other in others:
         first = first | other
@@ -84,21 +84,20 @@ def missing(*fields: str) -> Column:
 
 
 def sound(judged_frame: DataFrame) -> DataFrame:
-    """All that can be read, late or not: for a batch, which waits for everybody."""
+    """All readable records, late or not: for a batch."""
     return judged_frame.where(F.col("fault").isNull())
 
 
 def punctual(judged_frame: DataFrame, tolerance: Tolerance) -> DataFrame:
-    """What a stream counts: sound, not late, and with the watermark that follows from it."""
+    """The records that a stream counts: readable, not late, with the resulting watermark."""
     on_time = judged_frame.where(F.col("fault").isNull() & ~F.col("late"))
     return on_time.withWatermark("time", tolerance.watermark) if on_time.isStreaming else on_time
 
 
 def rejected(judged_frame: DataFrame, dead_letters: str, late: str, counters: str) -> DataFrame:
-    """The records that a stream does not count, as they came, with the topic each goes to and why in its
-    headers.
+    """The rejected records of a stream, unchanged, with their destination topic and the reason in headers.
 
-    How many of what there were is told with the progress of the query, under the name `counters`.
+    Their number is reported in the query's progress, under the name `counters`.
     """
     is_faulty = F.col("fault").isNotNull()
     counted = judged_frame.observe(
@@ -113,7 +112,7 @@ def rejected(judged_frame: DataFrame, dead_letters: str, late: str, counters: st
 
 
 def origin() -> Column:
-    """Headers that tell where a record was and what was wrong with it."""
+    """Headers with a record's origin and its fault."""
     told = {
         "tidelog.reason": F.coalesce("fault", F.lit("late")),
         "tidelog.topic": F.col("topic"),
@@ -129,7 +128,7 @@ def origin() -> Column:
 
 
 def dead_letters_by_day(judged_frame: DataFrame) -> DataFrame:
-    """Faulty records as a table, by the day of their arrival: they have no other."""
+    """Faulty records as a table, by the day of their arrival, the only known day."""
     faulty = judged_frame.where(F.col("fault").isNotNull())
     return faulty.select(
         "topic", "partition", "offset", "timestamp", "key", "value", "fault", day_of("timestamp").alias("day")

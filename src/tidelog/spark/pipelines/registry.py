@@ -16,7 +16,7 @@ from tidelog.spark.pipelines.pipeline import Pipeline
 
 
 def report_activity(spark: SparkSession, lake: str, folder: Path) -> Path:
-    from tidelog.spark.pipelines.activity.report import report  # matplotlib: only who draws waits for it
+    from tidelog.spark.pipelines.activity.report import report  # loads matplotlib: only for drawing
 
     return report(spark, lake, folder)
 

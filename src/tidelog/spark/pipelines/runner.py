@@ -1,16 +1,16 @@
 """Runs a pipeline: reads its topics by `format("tidelog")`, starts its queries, watches them, loads days.
 
-Who calls it decides when to look and when to stop; nothing here knows of a terminal or of signals. Below the
+The caller decides when to poll and when to stop; nothing here knows of a terminal or of signals. Below the
 directory of a run:
 
 | path | what |
 |---|---|
 | `lake/` | the tables of all pipelines |
-| `checkpoints/<query>/` | where each query goes on |
-| `status/<pipeline>.json` | what `status` tells of a run, see `status` |
+| `checkpoints/<query>/` | the position of each query |
+| `status/<pipeline>.json` | the status of a run, see `status` |
 
-**Invariant:** lag is measured against the ends that the brokers tell now, not against what a query saw when
-it last began a batch.
+**Invariant:** lag is measured against the present ends on the brokers, not against the ends that a query saw
+at the start of its last batch.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ if TYPE_CHECKING:
 FORMAT = "tidelog"
 LOOK_TIMEOUT_MS = 2_000
 RATE_SECONDS = 10.0
-"""Rows a second are told over so long."""
-START_SECONDS_MAX = 120.0
-RESTARTS_MAX = 20
+"""The interval over which rows per second are measured."""
+START_SECONDS_MAX = 120.0  # until a query is initialised
+RESTARTS_MAX = 20  # of a query whose Python workers connect too late
 NAP_SECONDS = 0.05
 TOO_SLOW = "Python worker failed to connect back"
 SETTINGS = {
     "spark.sql.streaming.stopTimeout": "30s",
-    # What fails is told in one line by whoever runs it.
+    # Failures are reported in one line by the caller.
     "spark.log.level": "OFF",
 }
 LOCAL_SETTINGS = {
-    # The default of 200 is for clusters; each is a state store with files of its own.
+    # Spark's default of 200 is for clusters; each is a state store with its own files.
     "spark.sql.shuffle.partitions": "2",
 }
 
@@ -81,7 +81,7 @@ class Place:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The same as a client of the brokers takes it."""
+        """The options as properties of a client."""
         given = {
             name.removeprefix("kafka."): text
             for name, text in self.options.items()
@@ -120,14 +120,14 @@ class Run:
         self._ends = Ends(place.properties, pipeline.topics_in)
 
     def start(self) -> Iterator[str]:
-        """One query after the other; gives the name of each when it runs."""
+        """Start one query after the other; yields the name of each when it runs."""
         for query in self._waiting:
             self._queries.append(query)
             query.start()
             yield query.name
 
     def look(self) -> list[QueryStatus]:
-        """Where every query is, at this moment."""
+        """The present state of every query."""
         for query in self._queries if not self._is_stopped else ():
             query.mend()
         ends = self._ends.ask()
@@ -139,16 +139,16 @@ class Run:
 
     @property
     def failure(self) -> str:
-        """The first failure of a query in one line; empty as long as all is well."""
+        """The first failure of a query in one line; empty without a failure."""
         return next((error for query in self._queries if (error := query.failure)), "")
 
     def settle(self) -> None:
-        """Wait until all that is there now is done with, windows that are over included, or one failed."""
+        """Wait until all present records are processed, including finished windows, or a query failed."""
         for query in self._queries:
             query.settle()
 
     def stop(self) -> None:
-        """Stop what runs; each query goes on from there next time."""
+        """Stop the queries; each continues from its checkpoint at the next start."""
         self._is_stopped = True
         for query in self._queries:
             query.stop()
@@ -160,7 +160,7 @@ def is_initialising(query: StreamingQuery) -> bool:
 
 
 class Ends:
-    """The ends of all partitions of some topics; while nobody answers, those that were told last."""
+    """The ends of all partitions of some topics; the last known ones while no broker answers."""
 
     def __init__(self, properties: Mapping[str, str], topics: Sequence[str]) -> None:
         self._topics = topics
@@ -180,7 +180,7 @@ class Ends:
             found = self._cluster.list_offsets(dict.fromkeys(partitions, LATEST))
             self._known = {partition: end.offset for partition, end in found.items()}
         except ClientError:
-            pass  # a query says by itself what it cannot do without a broker
+            pass  # the query itself reports problems of the broker
         return self._known
 
     def close(self) -> None:
@@ -189,10 +189,10 @@ class Ends:
 
 
 class Watched:
-    """A query, and what it has done since it was started.
+    """A query, and its progress since it was started.
 
-    Spark gives a Python process of a source or a sink ten seconds to come up, and fails the query if it does
-    not. On a machine that is busy that may happen at any time; such a query goes on from its checkpoint.
+    Spark gives the Python process of a source or sink ten seconds to start, and otherwise fails the query.
+    That may happen at any time on a busy machine; such a query continues from its checkpoint.
     """
 
     def __init__(self, stream: Stream, to: Destination, *, is_once: bool) -> None:
@@ -207,7 +207,7 @@ class Watched:
         self._samples: deque[tuple[float, int]] = deque([(time.monotonic(), 0)], maxlen=1_000)
 
     def start(self) -> None:
-        """Returns when its source is there: so others that start later do not slow it down."""
+        """Start the query; returns when its source runs, so that later starts do not slow it down."""
         self._query = start(self._stream, self._to, self._is_once)
         deadline = time.monotonic() + START_SECONDS_MAX
         while self._query.isActive and is_initialising(self._query) and time.monotonic() < deadline:
@@ -215,7 +215,7 @@ class Watched:
         self.mend()
 
     def mend(self) -> None:
-        """Start it again if nothing but slowness ended it."""
+        """Restart the query if it ended only because of that timeout."""
         if self._is_mendable():
             self._restarts += 1
             self.start()
@@ -272,7 +272,7 @@ class Watched:
         )
 
     def _count(self, sources: Sequence[Mapping[str, Any]]) -> None:
-        """Rows by offsets: looks may be further apart than batches."""
+        """Count rows by offsets: batches may be more frequent than polls."""
         if self._first is None and sources:
             self._first = self._begun_at()
         if self._first is not None:
@@ -299,7 +299,7 @@ def ends_of(sources: Sequence[Mapping[str, Any]]) -> Iterator[int]:
 
 
 def positions_in(offset: Any) -> dict[TopicPartition, int]:
-    """Offsets as a progress tells them: text or JSON by topic, and what is no topic left out."""
+    """The offsets in a progress report: text or JSON by topic, without entries that are no topics."""
     told = json.loads(offset) if isinstance(offset, str) else offset
     if not isinstance(told, dict):
         return {}
@@ -312,7 +312,7 @@ def positions_in(offset: Any) -> dict[TopicPartition, int]:
 
 
 def days_present(spark: SparkSession, pipeline: Pipeline, place: Place) -> list[date]:
-    """Every day (UTC) on which a record arrived that is still there."""
+    """Every day (UTC) on which an existing record arrived."""
     arrived = Topics(spark, place, is_stream=False)(pipeline.topics_in)
     day = F.floor(F.unix_millis("timestamp") / 86_400_000).alias("day")
     numbers = sorted(row.day for row in arrived.select(day).distinct().collect())
@@ -322,7 +322,7 @@ def days_present(spark: SparkSession, pipeline: Pipeline, place: Place) -> list[
 def load_day(
     spark: SparkSession, pipeline: Pipeline, place: Place, day: date, *, may_replace: bool = False
 ) -> dict[str, int]:
-    """The rows of each table. Raises `RecordsAreGone` rather than replace a day by less of it."""
+    """The rows of each table. Raises `RecordsAreGone` instead of replacing a day by fewer records."""
     read = Topics(spark, place, is_stream=False)
     return pipeline.batch(read, place.lake, day, replace=may_replace)
 

@@ -1,9 +1,9 @@
-"""What a run tells of itself, in a file that others may read while it runs.
+"""The status of a run, in a file that other processes can read while it runs.
 
-The file is replaced as a whole, never written in place. A run holds a lock beside it as long as it lives: so
-a run that was killed is known from one that is slow, whatever process has its number by now.
+The file is replaced as a whole, never written in place. A run holds a lock beside it while it is alive: so
+a killed run is distinguished from a slow one, even if its process id is in use again.
 
-**Invariant:** one run of a pipeline at a time writes to a directory; and no pyspark is imported here.
+**Invariant:** one run of a pipeline at a time writes to a directory; no pyspark is imported here.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 LOCK_ATTEMPTS = 3
-LOCK_PAUSE_S = 0.02  # whoever looks whether a run lives holds the lock for a moment
+LOCK_PAUSE_S = 0.02  # a process that checks whether a run is alive holds the lock for a moment
 RUNNING, STOPPED, FAILED, KILLED = "running", "stopped", "failed", "killed"
 
 
 @dataclass(frozen=True)
 class QueryStatus:
-    """One query at one moment; None is what is not known yet."""
+    """One query at one moment; None is unknown."""
 
     name: str
     is_active: bool
@@ -33,7 +33,7 @@ class QueryStatus:
     rows_per_second: float
     lag: int | None
     restarts: int
-    """How often it was started again because Spark found a Python process too slow."""
+    """The number of restarts after Spark's timeout for a Python process."""
     batch: int | None
     batch_ms: int | None
     error: str
@@ -51,7 +51,7 @@ class RunStatus:
     started_ms: int
     updated_ms: int
     doing: str = "streams"
-    """Or the day that is being loaded."""
+    """`streams`, or the day that is being loaded."""
     error: str = ""
     queries: tuple[QueryStatus, ...] = field(default=())
 
@@ -71,7 +71,7 @@ class StatusFile:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """As long as a run lives. Raises `AlreadyRuns`."""
+        """Hold the lock while a run is alive. Raises `AlreadyRuns`."""
         self._folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -89,7 +89,7 @@ class StatusFile:
         made.replace(self._path)
 
     def read(self) -> RunStatus | None:
-        """None if the pipeline never ran here."""
+        """The status; None if the pipeline never ran here."""
         try:
             told = json.loads(self._path.read_text("utf-8"))
         except FileNotFoundError:
@@ -120,7 +120,7 @@ def locked(descriptor: int) -> bool:
 
 
 def begun(pipeline: str, mode: str, master: str, bootstrap_servers: str) -> RunStatus:
-    """The status of a run of this process that begins now."""
+    """The initial status of a run of this process."""
     now = now_ms()
     host = socket.gethostname()
     return RunStatus(pipeline, RUNNING, mode, os.getpid(), host, master, bootstrap_servers, now, now)
@@ -131,6 +131,6 @@ def now_ms() -> int:
 
 
 def statuses(directory: str | Path) -> list[RunStatus]:
-    """Of every pipeline that was ever run in the directory, by name."""
+    """The status of every pipeline that ever ran in the directory, by name."""
     names = sorted(path.stem for path in (Path(directory) / "status").glob("*.json"))
     return [status for name in names if (status := StatusFile(directory, name).read())]

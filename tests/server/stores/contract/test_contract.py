@@ -15,7 +15,7 @@ import pytest
 
 from tests.server.stores.contract.client import Client
 from tidelog.base.config import BrokerSettings
-from tidelog.cluster.image import BROKERS, CHANGES, TOPICS
+from tidelog.cluster.paths import BROKERS, CHANGES, TOPICS
 from tidelog.cluster.store import (
     Changed,
     Check,

@@ -35,9 +35,9 @@ from tidelog.spark.pipelines.generated import (
 ITEMS = 400
 CATEGORIES = 12
 EVENTS_A_SESSION = 6
-SESSION_EVENTS_MAX = 60
+SESSION_EVENTS_MAX = 60  # of one visit
 THINK_SECONDS = 25.0
-THINK_SECONDS_MAX = 1_200.0
+THINK_SECONDS_MAX = 1_200.0  # so that a visit is one session
 SHARE_ORDERING = 0.14
 SHARE_BROKEN = 0.0005
 VIEW, CLICK, SEARCH, ORDER = range(4)

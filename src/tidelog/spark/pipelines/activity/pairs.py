@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 WINDOW = "1 hour"
-ORDER_ITEMS_MAX = 50
+ORDER_ITEMS_MAX = 50  # pairs grow with the square; larger orders are not people's
 BEST = 5
 
 

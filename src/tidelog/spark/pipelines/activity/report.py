@@ -36,7 +36,7 @@ from tidelog.spark.pipelines.drawing import (
 from tidelog.spark.pipelines.lake import read_days
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
-HOURLY_BARS_MAX = 96
+HOURLY_BARS_MAX = 96  # four days; of more, a bar is a day
 PAGES_DRAWN = 15
 PAIRS_DRAWN = 12
 ITEMS_LISTED = 15

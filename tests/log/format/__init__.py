@@ -1,0 +1,1 @@
+"""Tests of the log engine on a real disk, in temporary folders."""

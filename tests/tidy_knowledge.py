@@ -1,0 +1,112 @@
+"""How much a file and a class know: what a program can measure of it.
+
+A monster is what knows too much, however few lines it has. `FIELDS` and `IMPORTS` are ratchets: what is over
+the bound is named with its number, which may fall and must not rise.
+
+**Invariant:** an entry that is no longer needed, or is higher than it must be, is red as well.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+
+from tests.tidy_rules import Source, imported_names
+
+FIELDS_MAX = 20
+FIELDS = {
+    "src/tidelog/base/config.py: TopicSettings": 24,  # one for each setting that is asked for often
+    "src/tidelog/broker/broker.py: Broker": 36,  # the parts, and nothing else
+    "src/tidelog/spark/options.py: ReadOptions": 23,  # one for each option
+}
+IMPORTS_MAX = 20
+IMPORTS = {
+    "src/tidelog/broker/broker.py": 37,  # wiring: every part
+    "src/tidelog/broker/data_plane/coordinators.py": 24,
+    "src/tidelog/broker/data_plane/group_moves.py": 23,
+    "src/tidelog/broker/data_plane/hosting.py": 22,
+    "src/tidelog/handlers/table.py": 41,  # the table: every file of handlers
+}
+LINES_MAX = 500
+LONG_FILES: dict[str, str] = {}
+
+
+def over(counts: Mapping[str, int], bound: int) -> dict[str, int]:
+    return {name: count for name, count in counts.items() if count > bound}
+
+
+def field_counts(sources: Iterable[Source]) -> dict[str, int]:
+    """By class: what its instances have, whoever sets it."""
+    return {
+        f"{source.path}: {node.name}": len(set(fields_of(node)))
+        for source in sources
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+
+
+def fields_of(node: ast.ClassDef) -> Iterator[str]:
+    for each in node.body:
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name):
+            yield each.target.id
+        elif isinstance(each, ast.FunctionDef):
+            yield from (name for inner in ast.walk(each) for name in assigned_to_self(inner))
+
+
+def assigned_to_self(node: ast.AST) -> Iterator[str]:
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        targets = node.targets
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+        targets = [node.target]
+    for target in targets:
+        for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+            if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "self":
+                yield each.attr
+
+
+def import_counts(sources: Iterable[Source]) -> dict[str, int]:
+    """By file: the modules of ours that it imports."""
+    return {
+        source.path: len({module for _, module, _ in imported_names(source.tree) if is_ours(module)})
+        for source in sources
+    }
+
+
+def is_ours(module: str) -> bool:
+    return module.split(".")[0] == "tidelog"
+
+
+def imports_of(source: Source, modules: Mapping[str, Source]) -> set[str]:
+    """The modules of ours that a file imports: of `from tidelog.log import segment` the inner one."""
+    named = ((f"{module}.{name}", module) for _, module, name in imported_names(source.tree))
+    return {inner if inner in modules else module for inner, module in named} & modules.keys()
+
+
+def cycles(imports: Mapping[str, set[str]]) -> list[list[str]]:
+    """Modules that import each other, also where it is for type checking alone (Tarjan)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(module: str) -> None:
+        order[module] = lowest[module] = len(order)
+        stack.append(module)
+        for other in sorted(imports.get(module, ())):
+            if other not in order:
+                visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in stack:
+                lowest[module] = min(lowest[module], order[other])
+        if lowest[module] == order[module]:
+            place = stack.index(module)
+            ring = sorted(stack[place:])
+            del stack[place:]
+            if len(ring) > 1:
+                found.append(ring)
+
+    for module in sorted(imports):
+        if module not in order:
+            visit(module)
+    return found
