@@ -1,0 +1,1 @@
+"""The transaction coordinator's state machine, alone."""
