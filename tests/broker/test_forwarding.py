@@ -27,7 +27,7 @@ def harness(tmp_path: Path) -> Harness:
     image = harness.broker.image
     image.apply([Create(CONTROLLER_EPOCH, encode_fields(epoch=1))])
     image.controller_id = NOBODY
-    harness.broker.is_sharing = True
+    harness.broker.kernel.is_sharing = True
     harness.holds_store = True
     return harness
 

@@ -119,7 +119,7 @@ class CountDesk:
             broker.checkpoints,
             broker.waiting,
         )
-        broker.advanced.connect(self.runtime.on_advanced)
+        broker.signals.advanced.connect(self.runtime.on_advanced)
 
     def new_machine(self, partition: Partition) -> Counts:
         return Counts()

@@ -41,7 +41,7 @@ class ShardDesk:
             broker.checkpoints,
             broker.waiting,
         )
-        broker.advanced.connect(self.runtime.on_advanced)
+        broker.signals.advanced.connect(self.runtime.on_advanced)
 
     def new_machine(self, partition: Partition) -> TransactionCoordinator:
         self.sender = Sender()

@@ -90,14 +90,14 @@ def follow(harness: Harness, index: int, leader: int) -> None:
     partition = harness.partition("t", index)
     assert partition.facts is not None
     partition.become_follower(replace(partition.facts, leader=leader))
-    harness.broker.advanced.emit(partition)
+    harness.broker.signals.advanced.emit(partition)
 
 
 def lead(harness: Harness, index: int) -> None:
     partition = harness.partition("t", index)
     assert partition.facts is not None
     partition.become_leader(1, harness.broker.image, replace(partition.facts, leader=1), 0)
-    harness.broker.advanced.emit(partition)
+    harness.broker.signals.advanced.emit(partition)
 
 
 def sizes(parts: dict[int, Any]) -> dict[int, int]:
@@ -207,13 +207,13 @@ def test_a_committed_reader_is_told_a_high_watermark_above_its_bound_once(empty:
         log = empty.partition("t").log
         log.append(memoryview(batch), 0, len(batch), 0, START_MS)
         empty.partition("t").maybe_advance()
-        empty.broker.advanced.emit(empty.partition("t"))
+        empty.broker.signals.advanced.emit(empty.partition("t"))
     (part,) = reader.ask(isolation_level=COMMITTED).values()
     assert (part.high_watermark, part.last_stable_offset, part.records) == (2, 0, b"")
     assert reader.ask(isolation_level=COMMITTED) == {}
     append_markers(log, [End(5, 0, Marker.COMMIT, 0)], 0, START_MS)
     empty.partition("t").maybe_advance()
-    empty.broker.advanced.emit(empty.partition("t"))
+    empty.broker.signals.advanced.emit(empty.partition("t"))
     (part,) = reader.ask(isolation_level=COMMITTED).values()
     assert part.last_stable_offset == 3 and len(part.records) > ONE
 
@@ -223,7 +223,7 @@ def test_a_reader_that_asks_for_what_is_not_committed_gets_it_at_once(empty: Har
     batch = batch_of(2, transactional=True, producer_id=5, producer_epoch=0, base_sequence=0)
     empty.partition("t").log.append(memoryview(batch), 0, len(batch), 0, START_MS)
     empty.partition("t").maybe_advance()
-    empty.broker.advanced.emit(empty.partition("t"))
+    empty.broker.signals.advanced.emit(empty.partition("t"))
     reader.ask(isolation_level=COMMITTED)
     assert reader.ask(isolation_level=COMMITTED) == {}
     assert sizes(reader.ask()) == {0: len(batch)}
@@ -252,7 +252,7 @@ def test_an_error_is_told_until_it_is_over_and_that_as_well(empty: Harness) -> N
     assert (part.error_code, part.high_watermark) == (0, 0), "a follower serves consumers"
     assert reader.ask() == {}
     empty.partition("t").become_offline()
-    empty.broker.advanced.emit(empty.partition("t"))
+    empty.broker.signals.advanced.emit(empty.partition("t"))
     for _ in range(2):
         told = reader.ask(max_wait_ms=10_000)
         assert [(part.partition_index, part.error_code) for part in told.values()] == [

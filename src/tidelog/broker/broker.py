@@ -38,7 +38,7 @@ from tidelog.broker.data_plane.sessions import FetchSessions
 from tidelog.broker.data_plane.statements import Statements
 from tidelog.broker.kernel import Kernel
 from tidelog.broker.peers import REPLICATE
-from tidelog.broker.signal import Signal
+from tidelog.broker.signal import PartitionSignals
 from tidelog.broker.standing import Standing
 from tidelog.broker.store_desk import OnOutcome, StoreDesk
 from tidelog.broker.telemetry import Telemetry
@@ -56,7 +56,6 @@ from tidelog.cluster.changes import (
 from tidelog.cluster.image import Image
 from tidelog.cluster.store import Changed, StoreEvent, StoreReply
 from tidelog.log.directory import LogDirectory
-from tidelog.replication.partition import Partition
 
 __all__ = ["Broker", "StoreFailed"]
 
@@ -77,7 +76,6 @@ class Broker:
         kernel = self.kernel = Kernel(settings, entropy, is_sharing, boot_id)
         self.settings = settings
         self.node_id = kernel.node_id
-        self.is_sharing = is_sharing
         self.clock = kernel.clock
         self.outbox = kernel.outbox
         self.image = Image()
@@ -86,7 +84,7 @@ class Broker:
         self.settings_in_force = SettingsInForce(kernel, self.image)
         self.waiting = WaitingRoom()
         self.telemetry = Telemetry(entropy)
-        self.advanced: Signal[Partition] = Signal()  # more of it is there, committed, or on disk
+        self.signals = PartitionSignals()
         # Requests served, by API key and version, as `key << API_VERSION_BITS | version`.
         self.served_counts = [0] * (API_KEY_MAX + 1 << API_VERSION_BITS)
         self.logger_override: str | None = None
@@ -123,7 +121,7 @@ class Broker:
         self.damaged = Damaged(kernel.outbox, statements)
         self.lookups = Lookups(kernel.outbox, disks, self.waiting, self.damaged)
         self.retention = Retention(kernel, disks, partitions, flushing, self.waiting)
-        coordinators = self.coordinators = Coordinators(
+        self.coordinators = Coordinators(
             kernel,
             desk,
             disks,
@@ -144,10 +142,9 @@ class Broker:
             flushing,
             statements,
             self.sessions,
-            coordinators,
             checkpoints,
             relocation,
-            self.advanced,
+            self.signals,
         )
         self.hosting = Hosting(
             kernel,
@@ -159,11 +156,10 @@ class Broker:
             flushing,
             relocation,
             statements,
-            coordinators,
             replicas,
             self.retention,
             self.settings_in_force,
-            self.advanced,
+            self.signals,
         )
         self.logs = Logs(
             kernel, image, standing, disks, partitions, checkpoints, self.hosting, statements, replicas
@@ -175,14 +171,21 @@ class Broker:
     def _connect(self) -> None:
         """Who hears of what, in that order."""
         self.desk.changed.connect(self._on_changed)
-        self.advanced.connect(self.waiting.on_moved, self.coordinators.on_advanced)
-        self.flushing.flushed.connect(self.advanced.emit, self.replicas.on_flushed, self.retention.on_flushed)
+        signals = self.signals
+        signals.advanced.connect(self.waiting.on_moved, self.coordinators.on_advanced)
+        signals.led.connect(self.coordinators.lead)
+        signals.resigned.connect(self.coordinators.resign)
+        self.flushing.flushed.connect(
+            signals.advanced.emit, self.replicas.on_flushed, self.retention.on_flushed
+        )
         self.disks.failed.connect(
             self.relocation.cancel_touching,
             self.hosting.on_directory_failed,
             lambda directory: self.checkpoints.release(),
         )
-        self.hosting.deleted.connect(self.topics.forget)
+        self.hosting.deleted.connect(
+            self.coordinators.on_topic_deleted, lambda topic: self.topics.on_deleted(topic.name)
+        )
 
     def _when_open(self, topic_id: bytes, then: OnOutcome) -> None:
         self.hosting.when_open(topic_id, then)
@@ -194,6 +197,11 @@ class Broker:
     @property
     def uptime_ms(self) -> int:
         return self.clock.uptime_ms
+
+    @property
+    def is_sharing(self) -> bool:
+        """Whether other brokers use the same store."""
+        return self.kernel.is_sharing
 
     @property
     def logger_level(self) -> str:

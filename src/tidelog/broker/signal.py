@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from tidelog.replication.partition import Partition
+
 T = TypeVar("T")
 
 
@@ -26,3 +28,12 @@ class Signal(Generic[T]):
     def emit(self, fact: T) -> None:
         for listener in self._listeners:
             listener(fact)
+
+
+class PartitionSignals:
+    """What happens to partitions, and many must hear of."""
+
+    def __init__(self) -> None:
+        self.advanced: Signal[Partition] = Signal()  # more of it is there, committed, or on disk
+        self.led: Signal[Partition] = Signal()  # this broker leads it from now on
+        self.resigned: Signal[Partition] = Signal()  # it leads it no longer

@@ -205,6 +205,11 @@ class PartitionFacts:
         )
 
 
+class DeletedTopic(NamedTuple):
+    name: str
+    topic_id: bytes
+
+
 @dataclass(slots=True)
 class TopicFacts:
     topic_id: bytes

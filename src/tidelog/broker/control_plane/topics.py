@@ -74,8 +74,7 @@ class Topics:
             reason = "compaction is not supported yet, records stay; watch the size of the topic"
             self._outbox.tell(warning("compaction skipped", topic=name, reason=reason))
 
-    def forget(self, name: str) -> None:
-        """The topic was deleted."""
+    def on_deleted(self, name: str) -> None:
         self._uncompacted.pop(name, None)
 
     def have_created(

@@ -18,15 +18,15 @@ from tidelog.broker.data_plane.disks import Disks
 from tidelog.broker.data_plane.flushing import Flushing
 from tidelog.broker.data_plane.group_moves import AskBroker, GroupMoves, GroupShard
 from tidelog.broker.data_plane.group_views import GroupSettings, ImageTopics
+from tidelog.broker.data_plane.kept_topic import CreateTopic, KeptTopic
 from tidelog.broker.data_plane.partitions import Partitions
 from tidelog.broker.data_plane.runtime import Runtime
 from tidelog.broker.data_plane.statements import Statements
 from tidelog.broker.kernel import Kernel
-from tidelog.broker.store_desk import OnOutcome, StoreDesk
+from tidelog.broker.store_desk import StoreDesk
 from tidelog.broker.waiting import WaitingRoom
-from tidelog.cluster.facts import TopicFacts
+from tidelog.cluster.facts import DeletedTopic, TopicFacts
 from tidelog.cluster.features import GROUPS_TOPIC
-from tidelog.cluster.store import Done, Outcome, reason_of
 from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
 from tidelog.groups.offsets import Sweep, is_of_another
 from tidelog.groups.patterns import Patterns
@@ -35,7 +35,6 @@ from tidelog.groups.turn import Turn
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.partition import Partition
 
-CreateTopic = Callable[[str, dict[str, str], int, int, OnOutcome], None]
 Command = Callable[[GroupCoordinator, Turn], None]
 
 
@@ -58,12 +57,21 @@ class Coordinators:
         """`create_topic` has a topic made by the controller; `ask` sends a request to another broker."""
         self._kernel = kernel
         self._outbox = kernel.outbox
-        self._image = desk.image
         self._partitions = partitions
-        self._create_topic = create_topic
+        config = {"cleanup.policy": "compact", "compression.type": "producer"}
+        self._kept = KeptTopic(
+            GROUPS_TOPIC,
+            "offsets.topic",
+            config,
+            kernel.settings,
+            desk.image,
+            kernel.outbox,
+            create_topic,
+        )
+        self.create_topic = self._kept.create
         self._patterns = Patterns()
-        self._topics = ImageTopics(self._image)
-        self._settings = GroupSettings(kernel.settings, self._image)
+        self._topics = ImageTopics(desk.image)
+        self._settings = GroupSettings(kernel.settings, desk.image)
         self._runtime: Runtime[GroupCoordinator] = Runtime(
             self, kernel, disks, flushing, statements, checkpoints, waiting
         )
@@ -74,7 +82,6 @@ class Coordinators:
         )
         self.run, self.write, self.loaded = self._runtime.run, self._runtime.write, self._runtime.loaded
         self._moves = GroupMoves(self._runtime, kernel, desk, disks, partitions, flushing, ask)
-        self._creation_waiters: list[Callable[[], None]] = []
         self._deleted: dict[str, set[bytes]] = {}  # ids of topics whose offsets may be there, by name
         self._sweeps: dict[GroupShard, Sweep] = {}  # for offsets of topics that are no more
         self._unswept: dict[GroupShard, None] = {}  # to be looked through once more, from the beginning
@@ -90,7 +97,7 @@ class Coordinators:
 
     def place_of(self, group_id: str) -> tuple[TopicFacts, int] | None:
         """The same wherever it is: the topic, and the number of the partition."""
-        topic = self._image.topics.get(GROUPS_TOPIC)
+        topic = self._kept.facts
         if topic is None or not topic.partitions or len(group_id) > GROUP_ID_LENGTH_MAX:
             return None
         return topic, self._moves.place_of(group_id, len(topic.partitions))
@@ -112,29 +119,7 @@ class Coordinators:
 
     @property
     def groups_topic_exists(self) -> bool:
-        return GROUPS_TOPIC in self._image.topics
-
-    def create_topic(self, then: Callable[[], None]) -> None:
-        """Make the topic that keeps groups; `then` when it is there, or could not be made."""
-        self._creation_waiters.append(then)
-        if len(self._creation_waiters) > 1:
-            return
-        settings = self._kernel.settings
-        config = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(settings.number("offsets.topic.segment.bytes")),
-        }
-        count = settings.number("offsets.topic.num.partitions")
-        replica_count = settings.number("offsets.topic.replication.factor")
-        self._create_topic(GROUPS_TOPIC, config, count, replica_count, self._on_created)
-
-    def _on_created(self, outcome: Outcome) -> None:
-        waiters, self._creation_waiters = self._creation_waiters, []
-        if not isinstance(outcome, Done):
-            self._outbox.tell(error("groups topic creation failed", reason=reason_of(outcome)))
-        for then in waiters:
-            then()
+        return self._kept.facts is not None
 
     # The tenant of the runtime.
 
@@ -191,10 +176,10 @@ class Coordinators:
 
     # Topics that are no more.
 
-    def on_topic_deleted(self, name: str, topic_id: bytes) -> None:
+    def on_topic_deleted(self, topic: DeletedTopic) -> None:
         """What was committed for the topic goes, a piece at a time; until then nobody is told it. A broker
         that does not hear of it (it is down, or leads the shard later) goes by the ids of topics."""
-        self._deleted.setdefault(name, set()).add(topic_id)
+        self._deleted.setdefault(topic.name, set()).add(topic.topic_id)
         self._unswept.update(dict.fromkeys(self._runtime.all()))
 
     def _sweep(self) -> None:

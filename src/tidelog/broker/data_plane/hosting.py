@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 from tidelog.base.events import info
 from tidelog.broker.data_plane.checkpoints import Checkpoints
-from tidelog.broker.data_plane.coordinators import Coordinators
 from tidelog.broker.data_plane.disks import Disks
 from tidelog.broker.data_plane.flushing import Flushing
 from tidelog.broker.data_plane.homes import DirectoryFailed
@@ -24,11 +23,11 @@ from tidelog.broker.data_plane.replicas import Replicas
 from tidelog.broker.data_plane.retention import Retention
 from tidelog.broker.data_plane.statements import Statements
 from tidelog.broker.kernel import Kernel
-from tidelog.broker.signal import Signal
+from tidelog.broker.signal import PartitionSignals, Signal
 from tidelog.broker.standing import Standing
 from tidelog.broker.store_desk import OnOutcome
 from tidelog.broker.topic_settings import SettingsInForce
-from tidelog.cluster.facts import TopicFacts
+from tidelog.cluster.facts import DeletedTopic, TopicFacts
 from tidelog.cluster.image import Image
 from tidelog.cluster.store import Done, Outcome, Unknown
 from tidelog.log.directory import LogDirectory
@@ -48,11 +47,10 @@ class Hosting:
         flushing: Flushing,
         relocation: Relocation,
         statements: Statements,
-        coordinators: Coordinators,
         replicas: Replicas,
         retention: Retention,
         settings_in_force: SettingsInForce,
-        advanced: Signal[Partition],
+        signals: PartitionSignals,
     ) -> None:
         self._kernel = kernel
         self._clock = kernel.clock
@@ -65,14 +63,14 @@ class Hosting:
         self._flushing = flushing
         self._relocation = relocation
         self._statements = statements
-        self._coordinators = coordinators
         self._replicas = replicas
         self._retention = retention
         self._settings_in_force = settings_in_force
-        self._advanced = advanced
+        self._advanced = signals.advanced
+        self._resigned = signals.resigned
         self._waiters: dict[bytes, list[OnOutcome]] = {}  # by topic: who waits until it is open here
         self._opening: dict[bytes, None] = {}  # topics whose folders wait for a checkpoint
-        self.deleted: Signal[str] = Signal()  # topics, by name
+        self.deleted: Signal[DeletedTopic] = Signal()
 
     def use_settings(self, topic: TopicFacts) -> None:
         """Let the settings in force for a topic take effect."""
@@ -87,7 +85,7 @@ class Hosting:
             self._replicas.drop(partition)
             self._retention.drop(partition)
             partition.become_offline()
-            self._coordinators.resign(partition)
+            self._resigned.emit(partition)
             self._advanced.emit(partition)
             self._statements.note(partition)
 
@@ -184,9 +182,8 @@ class Hosting:
                 self._retire(partition)
         self._partitions.forget(topic_id)
         self._checkpoints.forget([name])
-        self._coordinators.on_topic_deleted(name, topic_id)
         forget_topic(name, topic_id)
-        self.deleted.emit(name)
+        self.deleted.emit(DeletedTopic(name, topic_id))
 
     def _give_up_moved(self, topic: TopicFacts) -> None:
         """Close what has been moved to other brokers."""
@@ -208,5 +205,5 @@ class Hosting:
             self._outbox.remove_later(directory, folder, partition.log.settings.file_delete_delay_ms)
         except OSError as error:
             self._disks.fail(partition.directory, error)
-        self._coordinators.resign(partition)
+        self._resigned.emit(partition)
         self._advanced.emit(partition)

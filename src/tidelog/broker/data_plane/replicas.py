@@ -13,7 +13,6 @@ those that this broker leads.
 from __future__ import annotations
 
 from tidelog.broker.data_plane.checkpoints import Checkpoints
-from tidelog.broker.data_plane.coordinators import Coordinators
 from tidelog.broker.data_plane.cuts import Cuts
 from tidelog.broker.data_plane.disks import Disks
 from tidelog.broker.data_plane.fetching import Fetching
@@ -24,7 +23,7 @@ from tidelog.broker.data_plane.relocation import Relocation
 from tidelog.broker.data_plane.sessions import FetchSessions
 from tidelog.broker.data_plane.statements import Statements
 from tidelog.broker.kernel import Kernel
-from tidelog.broker.signal import Signal
+from tidelog.broker.signal import PartitionSignals
 from tidelog.broker.standing import Standing
 from tidelog.broker.store_desk import StoreDesk
 from tidelog.cluster.facts import FLUSHED, NOBODY, PartitionFacts
@@ -43,10 +42,9 @@ class Replicas:
         flushing: Flushing,
         statements: Statements,
         sessions: FetchSessions,
-        coordinators: Coordinators,
         checkpoints: Checkpoints,
         relocation: Relocation,
-        advanced: Signal[Partition],
+        signals: PartitionSignals,
     ) -> None:
         self._node_id = kernel.node_id
         self._clock = kernel.clock
@@ -57,12 +55,13 @@ class Replicas:
         self._flushing = flushing
         self._statements = statements
         self._sessions = sessions
-        self._coordinators = coordinators
-        self._advanced = advanced
+        self._advanced = signals.advanced
+        self._led = signals.led
+        self._resigned = signals.resigned
         self._to_hurry: dict[int, None] = {}  # replicas of what is led since the last tick
         self.cuts = Cuts(kernel, disks, checkpoints, relocation, flushing, self.follow_on)
-        self.fetching = Fetching(kernel, standing, disks, flushing, self.cuts, advanced)
-        self.in_sync = InSync(kernel, standing, desk, advanced)
+        self.fetching = Fetching(kernel, standing, disks, flushing, self.cuts, signals.advanced)
+        self.in_sync = InSync(kernel, standing, desk, signals.advanced)
         self._leading = self.in_sync.leading
         self.given = Throttle()  # to followers that are throttled
         self.listener = kernel.settings.peer_listener  # the one that followers come in by
@@ -91,7 +90,7 @@ class Replicas:
         partition.become_leader(self._node_id, self._image, facts, self._clock.uptime_ms)
         self._advanced.emit(partition)
         self._flushing.maybe_begin(partition)
-        self._coordinators.lead(partition)
+        self._led.emit(partition)
         if len(facts.replicas) > 1 or self._leading.wants_flushed(partition) != (facts.flush == FLUSHED):
             self._leading.review(partition)
         if len(facts.replicas) > 1:
@@ -108,7 +107,7 @@ class Replicas:
         partition.become_follower(facts)
         self._leading.drop(partition)
         if was_leader:
-            self._coordinators.resign(partition)
+            self._resigned.emit(partition)
         self._advanced.emit(partition)
         if facts.leader not in (NOBODY, self._node_id):
             self.fetching.join(partition, facts.leader)
