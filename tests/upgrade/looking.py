@@ -50,11 +50,14 @@ def _consumer(bootstrap_servers: str, group: str = "looking") -> Consumer:
     )
 
 
-def read_all(bootstrap_servers: str, wanted: Iterable[Place]) -> dict[Place, list[Message]]:
-    """Every record of these partitions, from offset 0 to the end."""
+def read_all(
+    bootstrap_servers: str, wanted: Iterable[Place], at_least: int = 0
+) -> dict[Place, list[Message]]:
+    """Every record of these partitions, from offset 0 to the end, when so many are committed: after a crash
+    the high watermark comes back with the next flush."""
     consumer = _consumer(bootstrap_servers)
     found: dict[Place, list[Message]] = {place: [] for place in wanted}
-    unread = {place: end for place in found if (end := _end_offset(consumer, place)) > 0}
+    unread = {place: end for place in found if (end := _end_offset(consumer, place, at_least)) > 0}
     consumer.assign([TopicPartition(*place, 0) for place in unread])
     while unread:
         message = consumer.poll(ANSWER_S)
@@ -68,25 +71,25 @@ def read_all(bootstrap_servers: str, wanted: Iterable[Place]) -> dict[Place, lis
     return found
 
 
-def _end_offset(consumer: Consumer, place: Place) -> int:
+def _end_offset(consumer: Consumer, place: Place, at_least: int) -> int:
     """When there is a leader that knows it."""
-    bounds: list[tuple[int, int]] = []
+    bounds: list[tuple[int, int]] = [(0, -1)]
 
     def is_known() -> bool:
         with suppress(KafkaException):
             consumer.list_topics(place[0], timeout=ANSWER_S)  # else it believes for minutes that nobody leads
             bounds.append(consumer.get_watermark_offsets(TopicPartition(*place), timeout=ANSWER_S))
-        return bool(bounds)
+        return bounds[-1][1] >= at_least
 
-    await_that(is_known, f"nobody knows the end of {place}", ANSWER_S)
-    start_offset, end_offset = bounds[0]
+    await_that(is_known, f"nobody knows {at_least} records of {place}", ANSWER_S)
+    start_offset, end_offset = bounds[-1]
     assert start_offset == 0, f"{place} begins at {start_offset}"
     return end_offset
 
 
 def check_records(bootstrap_servers: str, wanted: Iterable[Place], more: int = 0) -> None:
     """Each has all of its records, and as many that came later."""
-    for (topic, index), messages in read_all(bootstrap_servers, wanted).items():
+    for (topic, index), messages in read_all(bootstrap_servers, wanted, RECORDS + more).items():
         assert [each.offset() for each in messages] == [*range(RECORDS + more)]
         found = [(each.key(), each.value(), each.timestamp()[1]) for each in messages]
         assert found == [record(topic, index, number) for number in range(RECORDS + more)], (topic, index)

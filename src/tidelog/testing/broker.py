@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from tidelog.cluster.store import Store
+    from tidelog.server.serve import Server
 
 START_TIMEOUT_S = 30.0
 
@@ -67,6 +68,11 @@ class Broker:
     @property
     def is_running(self) -> bool:
         return self._life is not None
+
+    @property
+    def known_ids(self) -> set[int]:
+        """The brokers of its cluster, as far as this one has heard of them."""
+        return self._life.known_ids if self._life is not None else set()
 
     def start(self) -> None:
         """Start, on the port and the directory of the last time if there was one."""
@@ -137,6 +143,7 @@ class _Life:
         self._ending: asyncio.Future[bool] = self._loop.create_future()
         self._started: Future[tuple[dict[str, int], int]] = Future()
         self._ended: Future[None] = Future()
+        self._server: Server | None = None
         self._thread = threading.Thread(target=self._run, name="tidelog-broker", daemon=True)
 
     def start(self) -> tuple[dict[str, int], int]:
@@ -154,6 +161,10 @@ class _Life:
         self._thread.join()
         self._ended.result()
 
+    @property
+    def known_ids(self) -> set[int]:
+        return set(self._server.broker.image.brokers) if self._server is not None else set()
+
     def _run(self) -> None:
         try:
             self._loop.run_until_complete(self._serve())
@@ -168,7 +179,7 @@ class _Life:
     async def _serve(self) -> None:
         from tidelog.server.serve import Server
 
-        server = Server(self._properties, open_shared=self._open_store)
+        server = self._server = Server(self._properties, open_shared=self._open_store)
         await server.start()
         ports = {name: port for name, (_, port) in server.addresses.items()}
         self._started.set_result((ports, server.probe_port))

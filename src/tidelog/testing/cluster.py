@@ -19,12 +19,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
+from time import monotonic, sleep
 from types import TracebackType
 from typing import Self
 
-from tidelog.testing.broker import Broker, OpenStore
+from tidelog.testing.broker import START_TIMEOUT_S, Broker, OpenStore
 
 REPLICAS = 3
+_LOOK_S = 0.002  # between two looks at what the brokers know
 
 
 class _Member(Broker):
@@ -76,15 +78,28 @@ class Cluster:
     def start(self, node_id: int) -> None:
         """Start a broker that was killed or stopped, with the same port and directory."""
         self[node_id].start()
+        self._await_each_other()
 
     def restart(self, node_id: int) -> None:
         """Stop one broker cleanly if it runs, then start it again."""
         self[node_id].restart()
+        self._await_each_other()
+
+    def _await_each_other(self) -> None:
+        """Until those that run know each other: what is asked of one of them then counts on all."""
+        running = {node_id for node_id, broker in self.brokers.items() if broker.is_running}
+        deadline = monotonic() + START_TIMEOUT_S
+        for node_id in running:
+            while missing := running - self.brokers[node_id].known_ids:
+                if monotonic() > deadline:
+                    raise TimeoutError(f"broker {node_id} does not know of {sorted(missing)}")
+                sleep(_LOOK_S)
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             for broker in self.brokers.values():
                 stack.enter_context(broker)
+            self._await_each_other()
             self._stack = stack.pop_all()
         return self
 
