@@ -11,6 +11,7 @@ import pytest
 from tests.wire.harness import Harness
 from tidelog.base.decision import Decision, Entry
 from tidelog.base.events import Event, error
+from tidelog.base.pending import Pending
 from tidelog.base.timers import Timer, Timers
 from tidelog.broker.data_plane.runtime import Runtime
 from tidelog.broker.data_plane.shard import Shard
@@ -33,6 +34,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.values: dict[bytes, int] = {}
+        self.pending = Pending()
         self.timers: Timers[bytes] = Timers()
         self.alarms: dict[bytes, Timer[bytes]] = {}
         self.undone: list[ErrorCode] = []
@@ -50,6 +52,9 @@ class Counts:
 
     def stored(self) -> Iterator[list[Entry]]:
         yield [Entry(name, b"%d" % value) for name, value in self.values.items()]
+
+    def stored_at(self, key: bytes) -> Entry | None:
+        return Entry(key, b"%d" % self.values[key]) if key in self.values else None
 
     def resume(self, turn: CountTurn) -> None:
         for name in self.values:

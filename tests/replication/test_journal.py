@@ -10,6 +10,7 @@ import pytest
 from tests.log.making import NOW_MS, append_marker, make_batch, reopen
 from tests.replication.test_partition import flush, led
 from tidelog.base.decision import Entry
+from tidelog.base.pending import Pending
 from tidelog.protocol.errors import RefusedBatch
 from tidelog.protocol.records import Marker, build_batch
 from tidelog.replication import journal as room
@@ -22,6 +23,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.values: dict[bytes, bytes] = {}
+        self.pending = Pending()
         self.replayed_count = 0
 
     @property
@@ -38,6 +40,9 @@ class Memory:
     def stored(self) -> Iterator[list[Entry]]:
         for key in list(self.values):
             yield [Entry(key, self.values[key])] if key in self.values else []
+
+    def stored_at(self, key: bytes) -> Entry | None:
+        return Entry(key, self.values[key]) if key in self.values else None
 
 
 def put(journal: Journal, **values: bytes | None) -> int:
@@ -107,12 +112,12 @@ def test_a_transaction_counts_when_it_is_committed(tmp_path: Path, marker: Marke
         [(b"a", b"1", (), NOW_MS)], producer_id=7, producer_epoch=0, base_sequence=0, transactional=True
     )
     partition.append(memoryview(batch), 0, len(batch), NOW_MS)
-    undecided, before = load(partition)
-    assert before.values == {} and undecided.drop_undecided() == 1
+    _, before = load(partition)
+    assert (before.values, before.pending.keys()) == ({}, {b"a"})
     append_marker(partition.log, marker, 7)
-    decided, after = load(partition)
+    _, after = load(partition)
     assert after.values == ({b"a": b"1"} if marker is Marker.COMMIT else {})
-    assert decided.drop_undecided() == 0
+    assert not after.pending
 
 
 def begin(partition: Partition, producer_id: int, value: bytes) -> None:
@@ -149,14 +154,15 @@ def test_of_two_transactions_the_later_write_counts_whichever_ends_first(tmp_pat
     assert load(partition)[1].values == {b"a": b"second"}
 
 
-def test_a_transaction_brings_back_what_was_deleted_while_it_was_open(tmp_path: Path) -> None:
+def test_a_deletion_drops_what_open_transactions_have_written(tmp_path: Path) -> None:
+    """As in Kafka, where a tombstone takes pending offsets with it."""
     partition = led(tmp_path)
     journal, _ = load(partition)
     begin(partition, 7, b"kept")
     put(journal, a=b"150")
     put(journal, a=None)
     append_marker(partition.log, Marker.COMMIT, 7)
-    assert load(partition)[1].values == {b"a": b"kept"}
+    assert load(partition)[1].values == {}
 
 
 def test_a_log_that_is_no_journal_fails_with_its_place_and_is_not_served(tmp_path: Path) -> None:

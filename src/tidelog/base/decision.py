@@ -23,6 +23,13 @@ class Entry(NamedTuple):
     fact: object | None = None  # the decoded value, if the caller has it at hand
 
 
+class Writer(NamedTuple):
+    """Whose transaction entries belong to."""
+
+    producer_id: int
+    epoch: int
+
+
 class Ticket(Protocol):
     """The place of a client that waits for an answer."""
 
@@ -43,10 +50,11 @@ class Ticket(Protocol):
 class Decision:
     """What one input leads to, while the state machine decides it."""
 
-    __slots__ = ("answers", "entries", "told")
+    __slots__ = ("answers", "entries", "told", "writer")
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.writer: Writer | None = None  # if they are of a transaction: they count with its marker
         self.answers: list[tuple[Ticket, Any]] = []
         self.told: list[tuple[Ticket, Any]] = []
 

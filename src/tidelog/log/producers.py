@@ -124,6 +124,10 @@ class Producers:
     def get(self, producer_id: int) -> Producer | None:
         return self._by_id.get(producer_id)
 
+    def is_open(self, producer_id: int) -> bool:
+        known = self._by_id.get(producer_id)
+        return known is not None and known.transaction_offset != NO_OFFSET
+
     @property
     def has_markers(self) -> bool:
         """Whether any of them has ever ended a transaction, as far as is known."""

@@ -231,8 +231,13 @@ def build_batch(
     return _assemble(header, compression.compress(codec, body))
 
 
-def build_pairs(pairs: Sequence[tuple[bytes, bytes | None, object]], timestamp: int) -> bytearray:
-    """One uncompressed batch of records with a key and an optional value, for a journal."""
+def build_pairs(
+    pairs: Sequence[tuple[bytes, bytes | None, object]],
+    timestamp: int,
+    producer: tuple[int, int] = (batches.NO_PRODUCER_ID, -1),
+) -> bytearray:
+    """One uncompressed batch of records with a key and an optional value, for a journal. With a producer's id
+    and epoch it is of its transaction; its sequence says nothing, as in Kafka's coordinators."""
     pieces = [bytes(BATCH_HEADER_SIZE)]
     for delta, (key, value, _) in enumerate(pairs):
         place, key_size = _varint(delta), _varint(len(key))
@@ -242,9 +247,9 @@ def build_pairs(pairs: Sequence[tuple[bytes, bytes | None, object]], timestamp: 
         pieces += (_varint(len(body)), body)
     batch = bytearray().join(pieces)
     length, last = len(batch) - batches.LENGTH_OVERHEAD, len(pairs) - 1
-    batches.HEADER.pack_into(
-        batch, 0, 0, length, -1, 2, 0, 0, last, timestamp, timestamp, batches.NO_PRODUCER_ID, -1, -1, last + 1
-    )
+    attributes, sequence = (batches.TRANSACTIONAL_BIT, 0) if producer[0] >= 0 else (0, batches.NO_SEQUENCE)
+    head = (0, length, -1, 2, 0, attributes, last, timestamp, timestamp, *producer, sequence, last + 1)
+    batches.HEADER.pack_into(batch, 0, *head)
     crc = crc32c(memoryview(batch)[batches.ATTRIBUTES_POSITION :])
     _CRC.pack_into(batch, batches.CRC_POSITION, crc)
     return batch

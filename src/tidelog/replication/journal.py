@@ -8,7 +8,8 @@
 
 So that loading stays short, a journal that has grown to many times what its machine keeps is written anew at
 its end, a little at a time while it serves; when that is on disk, the log starts there. Nothing else takes
-records out.
+records out. A key with a pending entry is left out, for its value would stand behind the entry: it is
+*owed*, and written in the turn of its marker. The log starts later when nothing is owed.
 
 **Invariant:** the machine's state is what a replay of the log gives. A record is taken out only when all that
 it stands for is on disk behind it.
@@ -19,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from tidelog.base.decision import Entry
+from tidelog.base.decision import Entry, Writer
 from tidelog.base.limits import (
     BATCH_HEADER_SIZE,
     JOURNAL_BATCH_SIZE,
@@ -29,17 +30,22 @@ from tidelog.base.limits import (
     JOURNAL_RECORDS_KEPT,
     JOURNAL_SLICE_SIZE,
 )
+from tidelog.base.pending import Pending
+from tidelog.log.markers import End, Marked
 from tidelog.log.pages import Unready
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
-from tidelog.protocol.records import build_pairs
+from tidelog.protocol.records import Marker, build_pairs
 from tidelog.replication.journal_reader import JournalReader
 from tidelog.replication.partition import Partition
 
 _RECORD_OVERHEAD = 32  # bytes of a record besides its key and value, at most
+_NOBODY = Writer(-1, -1)
 
 
 class JournalState(Protocol):
     """What a journal is the memory of."""
+
+    pending: Pending
 
     @property
     def record_count(self) -> int:
@@ -52,6 +58,10 @@ class JournalState(Protocol):
         """Its whole state as records, in pieces; it may change between two of them."""
         ...
 
+    def stored_at(self, key: bytes) -> Entry | None:
+        """The record of a key, if it has a value."""
+        ...
+
 
 class Journal:
     def __init__(self, partition: Partition, machine: JournalState) -> None:
@@ -59,11 +69,12 @@ class Journal:
         self.machine = machine
         self.is_loaded = False
         self.failure: str | None = None
-        self._reader = JournalReader(partition.log.start_offset)
+        self._reader = JournalReader(partition.log.start_offset, machine.pending)
         self._unapplied: Iterator[tuple[bytes, bytes]] | None = None
         self._pieces: Iterator[list[Entry]] | None = None  # of what is being written anew
         self._anew_offset = 0  # where that began
         self._anew_end_offset: int | None = None  # and where it ended
+        self._owed: set[bytes] = set()  # keys that are left out until their transactions have ended
 
     # Loading.
 
@@ -104,36 +115,69 @@ class Journal:
                 return
             self.machine.replay(Entry(*following))
 
-    def drop_undecided(self) -> int:
-        """Forget what transactions that are still open have written; how many records that were."""
-        return self._reader.drop_undecided()
+    @property
+    def is_half_loaded(self) -> bool:
+        """Whether all was read, and not all is applied: what is appended now would be missed."""
+        return self._unapplied is not None and self.failure is None
 
     # Serving.
 
-    def take(self, entries: list[Entry]) -> None:
-        """Let entries take effect that are yet to be written. RefusedBatch, with nothing changed, if one of
-        them could not be."""
+    def take(self, entries: list[Entry], writer: Writer | None = None) -> None:
+        """Let entries take effect that are yet to be written; those of a transaction are pending.
+        RefusedBatch, with nothing changed, if one of them could not be."""
         size_max = self.partition.log.settings.max_message_bytes
         small = size_max - BATCH_HEADER_SIZE - _RECORD_OVERHEAD
         for entry in entries:
             if len(entry[0]) + len(entry[1] or b"") > small and len(build_pairs([entry], 0)) > size_max:
                 raise RefusedBatch(ErrorCode.message_too_large, f"a record is larger than {size_max} bytes")
+        pending = self.machine.pending
+        if writer is not None:
+            pending.add(writer.producer_id, entries)
+            return
+        if pending:
+            pending.overwrite(entry.key for entry in entries)
         replay = self.machine.replay
         for entry in entries:
             replay(entry)
 
-    def write(self, entries: list[Entry], now_ms: int) -> int:
+    def write(self, entries: list[Entry], now_ms: int, writer: Writer | None = None) -> int:
         """Append what has been taken; where the log ends now. OSError if the disk failed.
 
         One batch, unless there is more than a batch should have.
         """
-        for batch in self._batches(entries, now_ms):
+        for batch in self._batches(entries, now_ms, writer or _NOBODY):
             self.partition.append_own(batch, now_ms)
+        if self._owed and writer is None:
+            self._owed.difference_update(entry.key for entry in entries)
+            self._maybe_end_anew()
         return self.partition.log.end_offset
 
-    def _batches(self, entries: list[Entry], now_ms: int) -> list[bytearray]:
+    def append_markers(self, ends: list[End], now_ms: int) -> list[Marked]:
+        """End transactions: the answer to each. OSError if the disk failed."""
+        marked = self.partition.append_markers(ends, now_ms)
+        if self.is_loaded:
+            self._end_transactions(ends, marked, now_ms)
+        return marked
+
+    def _end_transactions(self, ends: list[End], marked: list[Marked], now_ms: int) -> None:
+        producers, pending = self.partition.log.producers, self.machine.pending
+        for end, done in zip(ends, marked, strict=True):
+            if done.code or producers.is_open(end.producer_id):
+                continue  # a repeated end leaves the next transaction open
+            for entry in pending.end(end.producer_id, end.marker is Marker.COMMIT):
+                self.machine.replay(entry)
+        free = self._owed - pending.keys() if self._owed else None
+        if free:
+            stored = map(self.machine.stored_at, sorted(free))
+            entries = [entry for entry in stored if entry is not None]
+            self._owed -= free
+            if entries:
+                self.write(entries, now_ms)
+            self._maybe_end_anew()
+
+    def _batches(self, entries: list[Entry], now_ms: int, writer: Writer = _NOBODY) -> list[bytearray]:
         size_max = min(JOURNAL_BATCH_SIZE, self.partition.log.settings.max_message_bytes - BATCH_HEADER_SIZE)
-        batches = [build_pairs(entries, now_ms)]
+        batches = [build_pairs(entries, now_ms, writer)]
         if len(batches[0]) <= size_max or len(entries) == 1:
             return batches
         batches.clear()
@@ -142,11 +186,11 @@ class Journal:
         for entry in entries:
             entry_size = len(entry.key) + len(entry.value or b"") + _RECORD_OVERHEAD
             if piece and size + entry_size > size_max:
-                batches.append(build_pairs(piece, now_ms))
+                batches.append(build_pairs(piece, now_ms, writer))
                 piece, size = [], 0
             piece.append(entry)
             size += entry_size
-        batches.append(build_pairs(piece, now_ms))
+        batches.append(build_pairs(piece, now_ms, writer))
         return batches
 
     @property
@@ -163,7 +207,7 @@ class Journal:
     def is_long(self) -> bool:
         """Whether it has much more than its machine keeps, and nothing is being done about that."""
         log = self.partition.log
-        if self._pieces is not None or self._anew_end_offset is not None:
+        if self._pieces is not None or self._anew_end_offset is not None or self._owed:
             return False
         count = log.end_offset - log.start_offset
         if count <= JOURNAL_RECORDS_KEPT:
@@ -179,30 +223,47 @@ class Journal:
         if self._pieces is None:
             self._pieces = self.machine.stored()
             self._anew_offset = self.partition.log.end_offset
+            self._owed = self.machine.pending.keys()
         # If it fails a piece is missing, and all of it is written once more, another time.
         pieces, self._pieces = self._pieces, None
-        if self._write_pieces(pieces, now_ms):
+        owed, self._owed = self._owed, set()
+        is_unfinished = self._write_pieces(pieces, owed, now_ms)
+        self._owed = owed
+        if is_unfinished:
             self._pieces = pieces
+        else:
+            self._maybe_end_anew()
 
-    def _write_pieces(self, pieces: Iterator[list[Entry]], now_ms: int) -> bool:
+    def _write_pieces(self, pieces: Iterator[list[Entry]], owed: set[bytes], now_ms: int) -> bool:
         """Whether there may be more."""
         size = 0
+        pending = self.machine.pending.keys()
         while size < JOURNAL_SLICE_SIZE:
             piece = next(pieces, None)
             if piece is None:
-                self._anew_end_offset = self.partition.log.end_offset
-                self.partition.want_flush()
                 return False
+            if pending:
+                owed.update(entry.key for entry in piece if entry.key in pending)
+                piece = [entry for entry in piece if entry.key not in pending]
             if piece:
                 for batch in self._batches(piece, now_ms):
                     self.partition.append_own(batch, now_ms)
                     size += len(batch)
         return True
 
+    def _maybe_end_anew(self) -> None:
+        """When all pieces are written, and nothing is owed."""
+        if self._pieces is None and not self._owed:
+            self._anew_end_offset = self.partition.log.end_offset
+            self.partition.want_flush()
+
     def take_start(self) -> int | None:
         """Where the log can start now that what it keeps is on disk, once; None if it is not yet."""
         end_offset, log = self._anew_end_offset, self.partition.log
         if end_offset is None or min(log.recovery_point, self.partition.high_watermark) < end_offset:
+            return None
+        first_open = log.producers.first_open_offset()
+        if first_open is not None and first_open < self._anew_offset:
             return None
         self._anew_end_offset = None
         return self._anew_offset

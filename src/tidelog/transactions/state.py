@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from tidelog.base.decision import Entry
 from tidelog.base.limits import TRANSACTIONS_PER_PIECE
+from tidelog.base.pending import Pending
 from tidelog.transactions.records import read_key, read_value, transaction_key, transaction_value
 from tidelog.transactions.transaction import Transaction
 
@@ -19,6 +20,7 @@ from tidelog.transactions.transaction import Transaction
 class Transactions:
     def __init__(self) -> None:
         self.transactions: dict[str, Transaction] = {}
+        self.pending = Pending()  # nothing ever is: no transaction writes here
         self._ids_of_producers: dict[int, str] = {}
 
     def replay(self, entry: Entry) -> None:
@@ -54,6 +56,10 @@ class Transactions:
             piece = transactional_ids[start : start + TRANSACTIONS_PER_PIECE]
             found = (self.transactions.get(transactional_id) for transactional_id in piece)
             yield [transaction_entry(transaction) for transaction in found if transaction is not None]
+
+    def stored_at(self, key: bytes) -> Entry | None:
+        found = self.transactions.get(read_key(key))
+        return transaction_entry(found) if found is not None else None
 
 
 def transaction_entry(transaction: Transaction) -> Entry:

@@ -8,6 +8,8 @@ broker leads.
 | a command, or a timer is due      | a turn: the machine decides, the journal replays the decision          |
 | the moment is over                | what was decided is appended, as one batch                             |
 | that is committed                 | answers and effects leave                                              |
+| a decision is of a transaction    | appended at once, as a batch of it; its entries count with its marker  |
+| markers come for the partition    | what was decided before is appended, then the markers                  |
 | a decision cannot be kept         | the machine undoes it, or the shard is loaded again from its journal   |
 | the partition is led elsewhere    | the machine stops, who waits is told                                   |
 
@@ -26,8 +28,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
-from tidelog.base.decision import Decision, Ticket
-from tidelog.base.events import Event, warning
+from tidelog.base.decision import Decision, Entry, Ticket, Writer
+from tidelog.base.events import Event
 from tidelog.base.limits import ENTRIES_GATHERED_MAX, RELOAD_MS, RELOAD_MS_MAX
 from tidelog.base.timers import Timers
 from tidelog.broker.data_plane.checkpoints import Checkpoints
@@ -37,6 +39,7 @@ from tidelog.broker.data_plane.shard import Answers, Shard, fail, give
 from tidelog.broker.data_plane.statements import Statements
 from tidelog.broker.kernel import Kernel
 from tidelog.broker.waiting import WaitingRoom
+from tidelog.log.markers import End, Marked
 from tidelog.protocol.errors import ErrorCode, RefusedBatch
 from tidelog.replication.journal import Journal, JournalState
 from tidelog.replication.partition import Partition, Role
@@ -262,11 +265,18 @@ class Runtime(Generic[M]):
             self._refuse(shard, turn, ErrorCode.coordinator_not_available)
             return
         if decision.entries:
+            writer = decision.writer
+            if writer is not None and not self._write(shard):
+                fail(decision.answers, ErrorCode.coordinator_not_available)
+                return
             try:
-                shard.journal.take(decision.entries)
+                shard.journal.take(decision.entries, writer)
             except RefusedBatch as refusal:
                 self._outbox.tell(self._tenant.write_failed(shard.partition, refusal.reason))
                 self._refuse(shard, turn, ErrorCode.unknown_server_error)
+                return
+            if writer is not None:
+                self._append(shard, decision.entries, decision.answers, writer)
                 return
             shard.entries += decision.entries
             self._unwritten[shard] = None
@@ -282,27 +292,51 @@ class Runtime(Generic[M]):
         for shard in list(self._unwritten):
             self._write(shard)
 
-    def _write(self, shard: Shard[M]) -> None:
+    def _write(self, shard: Shard[M]) -> bool:
+        """Whether it still serves."""
         if shard.gathered is not None:
             self._take_gathered(shard)
         self._unwritten.pop(shard, None)
-        if not shard.entries:  # nothing was decided, or it has been given up
-            return
-        entries, shard.entries = shard.entries, []
-        answers, shard.answers = shard.answers, []
-        partition = shard.partition
+        if shard.entries:  # else nothing was decided, or it has been given up
+            entries, shard.entries = shard.entries, []
+            answers, shard.answers = shard.answers, []
+            self._append(shard, entries, answers)
+        return self._serves(shard)
+
+    def _append(
+        self, shard: Shard[M], entries: list[Entry], answers: Answers, writer: Writer | None = None
+    ) -> None:
         try:
-            end_offset = shard.journal.write(entries, self._clock.now_ms)
+            end_offset = shard.journal.write(entries, self._clock.now_ms, writer)
         except OSError as failure:
             fail(answers, ErrorCode.coordinator_not_available)
-            self._disks.fail(partition.directory, failure)
-            if self._serves(shard):  # too many open files, and the directory is well
-                self._reload(shard, str(failure))
+            self._on_failed(shard, failure)
             return
+        self._on_appended(shard.partition)
+        self._answer(shard, end_offset, answers)
+
+    def _on_failed(self, shard: Shard[M], failure: OSError) -> None:
+        self._disks.fail(shard.partition.directory, failure)
+        if self._serves(shard):  # too many open files, and the directory is well
+            self._reload(shard, str(failure))
+
+    def _on_appended(self, partition: Partition) -> None:
         if partition.is_flush_wanted:
             self._flushing.maybe_begin(partition)
         self._waiting.on_moved(partition)
-        self._answer(shard, end_offset, answers)
+
+    def append_markers(self, partition: Partition, ends: list[End]) -> list[Marked]:
+        """End transactions that have written into a partition of the topic: the answer to each."""
+        shard = self._shards.get(partition)
+        if shard is None or not self._write(shard) or shard.journal.is_half_loaded:
+            return [Marked(ErrorCode.coordinator_load_in_progress)] * len(ends)
+        try:
+            marked = shard.journal.append_markers(ends, self._clock.now_ms)
+        except OSError as failure:
+            self._on_failed(shard, failure)
+            return [Marked(ErrorCode.kafka_storage_error)] * len(ends)
+        self._on_appended(partition)
+        return marked
 
     @staticmethod
     def _answer(shard: Shard[M], end_offset: int, answers: Answers) -> None:
@@ -394,6 +428,11 @@ class Runtime(Generic[M]):
             self._busy.append(shard)
 
     @property
+    def is_unwritten(self) -> bool:
+        """Whether `write` has something to do."""
+        return bool(self._unwritten)
+
+    @property
     def has_work(self) -> bool:
         return bool(self._unwritten or self._busy)
 
@@ -427,20 +466,12 @@ class Runtime(Generic[M]):
             self._busy.remove(shard)
 
     def _resume(self, shard: Shard[M]) -> None:
-        self._drop_undecided(shard.journal)
         with suppress(Exception):  # told, and put off, when it was given up
             self.run(shard, _resume)
             if self._serves(shard):
                 self._tenant.on_loaded(shard)
         if self._serves(shard):
             shard.is_resumed, shard.failure_count = True, 0
-
-    def _drop_undecided(self, journal: Journal) -> None:
-        """Nobody here can end a transaction that Kafka left open: what it committed does not count."""
-        count = journal.drop_undecided()
-        if count:
-            index = journal.partition.index
-            self._outbox.tell(warning("open transactions dropped", partition=index, records=count))
 
     def _write_anew(self, shard: Shard[M]) -> None:
         try:
