@@ -21,11 +21,11 @@ FIELDS = {
 }
 IMPORTS_MAX = 20
 IMPORTS = {
-    "src/tidelog/broker/broker.py": 36,  # wiring: every part
+    "src/tidelog/broker/broker.py": 38,  # wiring: every part
     "src/tidelog/broker/data_plane/coordinators.py": 24,
     "src/tidelog/broker/data_plane/group_moves.py": 23,
     "src/tidelog/broker/data_plane/hosting.py": 21,
-    "src/tidelog/handlers/table.py": 41,  # the table: every file of handlers
+    "src/tidelog/handlers/table.py": 45,  # the table: every file of handlers
 }
 LINES_MAX = 500
 LONG_FILES: dict[str, str] = {}

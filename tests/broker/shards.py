@@ -62,8 +62,9 @@ def commit(harness: Harness, offset: int, group_id: str = GROUP) -> ErrorCode:
     return code
 
 
-def committed(harness: Harness, group_id: str = GROUP) -> int:
-    answer = harness.ask(OFFSET_FETCH, 7, **fetch_offsets_values(harness, 7, (group_id, {"t": [0]})))
+def committed(harness: Harness, group_id: str = GROUP, is_stable: bool = True) -> int:
+    values = fetch_offsets_values(harness, 7, (group_id, {"t": [0]}))
+    answer = harness.ask(OFFSET_FETCH, 7, **values | {"require_stable": is_stable})
     assert answer.error_code == 0, answer
     offset: int = answer.topics[0].partitions[0].committed_offset
     return offset

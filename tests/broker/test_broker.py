@@ -74,14 +74,14 @@ def test_producer_ids_are_given_once_and_survive_a_restart_unused() -> None:
     node = BrokerOnDisk()
     taken: list[int | None] = []
     for _ in range(3):
-        node.broker.producer_ids.take(taken.append)
+        node.broker.producer_ids.ask(taken.append)
     assert taken == []
     node.settle()
-    node.broker.producer_ids.take(taken.append)
+    node.broker.producer_ids.ask(taken.append)
     assert taken == [0, 1, 2, 3]
     node.stop()
     node.start()
-    node.broker.producer_ids.take(taken.append)
+    node.broker.producer_ids.ask(taken.append)
     node.settle()
     assert taken[-1] == 1_000
 
@@ -89,8 +89,8 @@ def test_producer_ids_are_given_once_and_survive_a_restart_unused() -> None:
 def test_those_who_wait_for_producer_ids_are_told_when_there_are_none() -> None:
     node = BrokerOnDisk()
     taken: list[int | None] = []
-    node.broker.producer_ids.take(taken.append)
-    node.broker.producer_ids.take(taken.append)
+    node.broker.producer_ids.ask(taken.append)
+    node.broker.producer_ids.ask(taken.append)
     (request,) = node.broker.outbox.effects
     assert isinstance(request, StoreRequest)
     node.broker.outbox.effects.clear()

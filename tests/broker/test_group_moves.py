@@ -25,6 +25,10 @@ def batch(base_offset: int, *entries: Entry) -> bytes:
     return bytes(data)
 
 
+def everybody(group_id: str) -> bool:
+    return bool(group_id)
+
+
 def arriving(tmp_path: Path) -> Arrival:
     shard = groups_broker(tmp_path).broker.coordinators.loaded()[0]
     arrival = Arrival(shard, 3)
@@ -34,18 +38,18 @@ def arriving(tmp_path: Path) -> Arrival:
 
 def test_a_source_that_is_not_closed_is_read_on(tmp_path: Path) -> None:
     arrival = arriving(tmp_path)
-    arrival.take(batch(0, offset("a", 1)), 1)
+    arrival.take(batch(0, offset("a", 1)), 1, everybody)
     assert arrival.unwritten is None and not arrival.is_idle
-    arrival.take(b"", 1)
+    arrival.take(b"", 1, everybody)
     assert arrival.unwritten is None and arrival.is_idle
 
 
 def test_all_that_was_committed_when_it_was_closed_is_read(tmp_path: Path) -> None:
     """The journal may be written anew meanwhile: then the record that closes it comes before others."""
     arrival = arriving(tmp_path)
-    arrival.take(batch(5, offset("a", 1), Entry(CLOSED_KEY, CLOSED_VALUE)), 9)
+    arrival.take(batch(5, offset("a", 1), Entry(CLOSED_KEY, CLOSED_VALUE)), 9, everybody)
     assert arrival.unwritten is None
-    arrival.take(batch(7, offset("a", 2), offset("b", 3)), 20)
+    arrival.take(batch(7, offset("a", 2), offset("b", 3)), 20, everybody)
     assert arrival.unwritten is not None
     assert list(arrival.unwritten) == [
         (entry.key, entry.value)
@@ -55,9 +59,9 @@ def test_all_that_was_committed_when_it_was_closed_is_read(tmp_path: Path) -> No
 
 def test_a_source_that_begins_later_now_is_read_from_there(tmp_path: Path) -> None:
     arrival = arriving(tmp_path)
-    arrival.take(batch(0, offset("a", 1), Entry(CLOSED_KEY, CLOSED_VALUE)), 9)
+    arrival.take(batch(0, offset("a", 1), Entry(CLOSED_KEY, CLOSED_VALUE)), 9, everybody)
     arrival.start_over(9)
-    arrival.take(b"", 9)
+    arrival.take(b"", 9, everybody)
     assert arrival.unwritten is None
 
 

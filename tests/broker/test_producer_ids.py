@@ -30,7 +30,7 @@ class Taker:
         self.given: list[int | None] = []
 
     def ask(self) -> None:
-        self._ids.take(self.given.append)
+        self._ids.ask(self.given.append)
 
     def settle(self, perform: Perform) -> None:
         while effects := self._outbox.take_effects():

@@ -51,7 +51,7 @@ def stated(harness: Harness) -> list[dict[str, Any]]:
 
 def test_a_leader_that_cannot_read_its_log_lets_a_member_lead_that_can(harness: Harness) -> None:
     partition = join(harness)
-    assert harness.broker.damaged.note(partition, CorruptBatch("damage")) == ErrorCode.corrupt_message
+    assert harness.broker.lookups.damaged.note(partition, CorruptBatch("damage")) == ErrorCode.corrupt_message
     (facts,) = stated(harness)
     assert (facts["leader"], facts["leader_epoch"], facts["isr"]) == (NOBODY, 1, [1, 7])
     assert facts["members"] == {"1": LOST_STAMP, "7": 1}
@@ -59,7 +59,7 @@ def test_a_leader_that_cannot_read_its_log_lets_a_member_lead_that_can(harness: 
 
 def test_a_leader_that_is_alone_with_its_damage_leads_on(harness: Harness) -> None:
     harness.holds_store = True
-    harness.broker.damaged.note(harness.partition("t"), CorruptBatch("damage"))
+    harness.broker.lookups.damaged.note(harness.partition("t"), CorruptBatch("damage"))
     assert stated(harness) == []
 
 
@@ -67,7 +67,7 @@ def kept_after(harness: Harness, position: int, problem: str) -> Kept:
     """What is said of the log once that damage was met by a leader of a log that is whole."""
     partition = harness.partition("t")
     partition.kept = Kept.WHOLE
-    harness.broker.damaged.note(partition, Damage("0.log", position, problem))
+    harness.broker.lookups.damaged.note(partition, Damage("0.log", position, problem))
     return partition.kept
 
 
@@ -81,9 +81,9 @@ def test_a_leader_gives_up_once_for_a_place(harness: Harness) -> None:
 
 def test_damage_that_nobody_could_take_over_is_given_up_when_somebody_can(harness: Harness) -> None:
     damage = Damage("0.log", 61, "the checksum does not match")
-    harness.broker.damaged.note(harness.partition("t"), damage)
+    harness.broker.lookups.damaged.note(harness.partition("t"), damage)
     partition = join(harness)
-    harness.broker.damaged.note(partition, damage)
+    harness.broker.lookups.damaged.note(partition, damage)
     assert len(stated(harness)) == 1
 
 

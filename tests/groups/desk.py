@@ -8,9 +8,9 @@ from typing import Any
 from tidelog.base.config import BrokerSettings, group_number
 from tidelog.base.decision import Entry
 from tidelog.groups.classic_member import Join, Leaving, Protocols, Sync
-from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
+from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.groups.heartbeat import Heartbeat
-from tidelog.groups.offsets import Commit
+from tidelog.groups.offsets import Commit, CommitAsk
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.turn import Turn
 from tidelog.protocol.errors import ErrorCode

@@ -29,10 +29,9 @@ from tests.sim.groups_classic import write_subscription
 from tidelog.base.decision import Entry
 from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Sync
-from tidelog.groups.coordinator import CommitAsk
 from tidelog.groups.facts import read_entry
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
-from tidelog.groups.offsets import Commit
+from tidelog.groups.offsets import Commit, CommitAsk
 from tidelog.protocol.embedded import write_assignment
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.records import read_records

@@ -11,9 +11,9 @@ from typing import Any
 from tests.sim.groups import Beat, Call, GroupNode, Leave
 from tidelog.groups import records
 from tidelog.groups.classic_member import JoinAnswer, SyncAnswer
-from tidelog.groups.coordinator import CommitAsk
 from tidelog.groups.facts import Fact
 from tidelog.groups.heartbeat import HeartbeatAnswer
+from tidelog.groups.offsets import CommitAsk
 from tidelog.groups.reconcile import MemberState
 from tidelog.groups.records import ClassicValue, CurrentValue, MemberValue
 from tidelog.protocol.embedded import read_assignment

@@ -18,8 +18,9 @@ from tidelog.broker.data_plane.shard import Awaited, Shard
 from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.store import Done, Outcome
 from tidelog.groups.classic_member import Join, JoinAnswer, Leaving, Sync, SyncAnswer
-from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
+from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
+from tidelog.groups.offsets import CommitAsk
 from tidelog.groups.turn import Turn
 from tidelog.protocol.errors import ErrorCode
 

@@ -22,7 +22,8 @@ from tests.sim.groups_members import ModernMember, SimulatedMember, Spot
 from tidelog.broker.data_plane.shard import Shard
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
-from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
+from tidelog.groups.coordinator import GroupCoordinator
+from tidelog.groups.offsets import CommitAsk
 from tidelog.groups.patterns import Patterns
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.journal import Journal

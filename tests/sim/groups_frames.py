@@ -26,8 +26,8 @@ from tests.wire.group_requests import (
 from tests.wire.harness import decode_answer, joined, parts, request_frame, seconds
 from tidelog.broker.clients import Client
 from tidelog.groups.classic_member import Join, JoinAnswer, Sync, SyncAnswer
-from tidelog.groups.coordinator import CommitAsk
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
+from tidelog.groups.offsets import CommitAsk
 from tidelog.handlers.table import dispatch
 from tidelog.protocol.connection import Connection
 from tidelog.protocol.errors import ErrorCode

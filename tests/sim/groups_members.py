@@ -14,9 +14,8 @@ from random import Random
 from typing import Any
 
 from tests.sim.groups import Call, GroupNode, Line
-from tidelog.groups.coordinator import CommitAsk
 from tidelog.groups.heartbeat import Heartbeat, HeartbeatAnswer
-from tidelog.groups.offsets import Commit
+from tidelog.groups.offsets import Commit, CommitAsk
 from tidelog.protocol.errors import ErrorCode
 
 Spot = tuple[bytes, int]  # topic id, partition

@@ -14,8 +14,7 @@ from tests.sim.groups import DirectLine, Fetch, GroupNode
 from tests.soak import is_soak
 from tidelog.cluster import features
 from tidelog.cluster.features import Feature
-from tidelog.groups.coordinator import CommitAsk
-from tidelog.groups.offsets import Commit
+from tidelog.groups.offsets import Commit, CommitAsk
 from tidelog.groups.placement import former_place_of, partner_of, place_of
 from tidelog.protocol.errors import ErrorCode
 

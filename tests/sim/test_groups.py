@@ -11,8 +11,7 @@ from tests.sim.groups_checkers import hard_state
 from tests.sim.groups_life import GroupLife
 from tests.soak import is_soak
 from tidelog.cluster.features import GROUPS_TOPIC
-from tidelog.groups.coordinator import CommitAsk
-from tidelog.groups.offsets import Commit
+from tidelog.groups.offsets import Commit, CommitAsk
 from tidelog.replication import journal
 
 SAMPLE_COUNT = 50

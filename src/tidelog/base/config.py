@@ -25,11 +25,13 @@ from tidelog.base.resource_rows import (
     TOPIC_ROWS,
 )
 from tidelog.base.setting import InvalidSetting, Setting, UnknownSetting, Value, nearest_name
+from tidelog.base.transaction_rows import TRANSACTION_ROWS
 from tidelog.base.unused_rows import UNUSED_ROWS
 
 ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 BROKER_SETTINGS = {
-    row.name: row for row in (*BROKER_ROWS, *COORDINATOR_ROWS, *REPLICATION_ROWS, *UNUSED_ROWS)
+    row.name: row
+    for row in (*BROKER_ROWS, *COORDINATOR_ROWS, *TRANSACTION_ROWS, *REPLICATION_ROWS, *UNUSED_ROWS)
 }
 _LISTENER_PREFIX = "listener.name."
 

@@ -156,6 +156,17 @@ TRANSACTIONAL_ID_SIZE_MAX = 2**15 - 1  # what a record's key has room for
 TRANSACTIONS_PER_PIECE = 500  # rewritten, or asked whether they have expired, in one go
 END_WAIT_MS_MAX = 1_000  # of an EndTxn, after its decision, for the markers
 RETRY_MS = 1_000  # after a timer's decision could not be kept, or lacked a producer id
+TRANSACTION_WAIT_MS = (
+    10_000  # for what a coordinator decides to be replicated; then clients are told to retry
+)
+HELD_BYTES_MAX = 64 * MIB  # copies of batches that wait for their coordinator; then clients are told to retry
+HELD_OVERHEAD_SIZE = 1 * KIB  # what one of them costs besides its bytes
+VERIFY_WAIT_MS = 5_000  # for a coordinator's answer; twice as long as one may be held for markers
+MARKER_WAIT_MS = 1_000  # for the markers of one request to be replicated: later ones are answered behind it
+MARKER_ANSWER_MS_MAX = 5_000  # for the answer to it
+MARKERS_PER_FRAME_MAX = 10_000  # of one request: a marker for one partition
+TRANSACTIONS_TOLD_MAX = 10_000  # ids that one DescribeTransactions asks for
+MARKER_PAUSE_MS, MARKER_PAUSE_MS_MAX = 50, 1_000  # before markers are sent again; it doubles
 
 # Credentials
 SCRAM_USERS_MAX = 10_000  # all are in memory

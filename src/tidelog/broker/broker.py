@@ -16,6 +16,7 @@ from tidelog.base.config import BrokerSettings
 from tidelog.base.events import info
 from tidelog.base.limits import API_KEY_MAX, API_VERSION_BITS, FAILURE_STATED_MS_MAX
 from tidelog.base.schedule import EACH_TICK, Row, Schedule
+from tidelog.broker.asking import Asking
 from tidelog.broker.control_plane.control import Control
 from tidelog.broker.control_plane.following import Following
 from tidelog.broker.control_plane.forwarding import Forwarding
@@ -36,8 +37,9 @@ from tidelog.broker.data_plane.replicas import Replicas
 from tidelog.broker.data_plane.retention import Retention
 from tidelog.broker.data_plane.sessions import FetchSessions
 from tidelog.broker.data_plane.statements import Statements
+from tidelog.broker.data_plane.transacting import Transacting
 from tidelog.broker.kernel import Kernel
-from tidelog.broker.peers import REPLICATE
+from tidelog.broker.peers import FORWARD, REPLICATE
 from tidelog.broker.signal import PartitionSignals
 from tidelog.broker.standing import Standing
 from tidelog.broker.store_desk import OnOutcome, StoreDesk
@@ -118,8 +120,8 @@ class Broker:
         flushing = self.flushing = Flushing(kernel.clock, kernel.outbox, disks)
         relocation = self.relocation = Relocation(kernel, disks, partitions, checkpoints)
         statements = self.statements = Statements(kernel.node_id, standing, desk, partitions)
-        self.damaged = Damaged(kernel.outbox, statements)
-        self.lookups = Lookups(kernel.outbox, disks, self.waiting, self.damaged)
+        damaged = Damaged(kernel.outbox, statements)
+        self.lookups = Lookups(kernel.outbox, disks, self.waiting, damaged)
         self.retention = Retention(kernel, disks, partitions, flushing, self.waiting)
         self.coordinators = Coordinators(
             kernel,
@@ -131,7 +133,20 @@ class Broker:
             checkpoints,
             self.waiting,
             create_topic=self.topics.have_created,
-            ask=self.forwarding.ask,
+            ask=self.forwarding.asking.ask,
+        )
+        self.transacting = Transacting(
+            kernel,
+            desk,
+            disks,
+            partitions,
+            flushing,
+            statements,
+            checkpoints,
+            self.waiting,
+            self.coordinators,
+            self.producer_ids,
+            create_topic=self.topics.have_created,
         )
         replicas = self.replicas = Replicas(
             kernel,
@@ -175,6 +190,7 @@ class Broker:
         signals.advanced.connect(self.waiting.on_moved, self.coordinators.on_advanced)
         signals.led.connect(self.coordinators.lead)
         signals.resigned.connect(self.coordinators.resign)
+        self.transacting.connect(signals)
         self.flushing.flushed.connect(
             signals.advanced.emit, self.replicas.on_flushed, self.retention.on_flushed
         )
@@ -253,6 +269,7 @@ class Broker:
         if ControllerChanged() in changes:
             self.control.note_controller()
         self.forwarding.note_topics()
+        self.transacting.marking.on_image()
 
     def _use_topic_settings(self, topic_id: bytes) -> None:
         topic = self.image.topics_by_id.get(topic_id)
@@ -275,13 +292,16 @@ class Broker:
         if lane == REPLICATE:
             self.replicas.fetching.on_frame(node_id, frame)
         else:
-            self.forwarding.on_frame(node_id, frame)
+            self._asking(lane).on_frame(node_id, frame)
 
     def on_peer_closed(self, node_id: int, lane: int) -> None:
         if lane == REPLICATE:
             self.replicas.fetching.on_closed(node_id)
         else:
-            self.forwarding.on_closed(node_id)
+            self._asking(lane).on_closed(node_id)
+
+    def _asking(self, lane: int) -> Asking:
+        return self.forwarding.asking if lane == FORWARD else self.transacting.lanes[lane]
 
     # Failure.
 
@@ -303,10 +323,17 @@ class Broker:
 
     @property
     def has_work(self) -> bool:
-        return self.coordinators.has_work or self.lookups.has_work or self.retention.has_work
+        return (
+            self.transacting.has_work
+            or self.coordinators.has_work
+            or self.lookups.has_work
+            or self.retention.has_work
+        )
 
     def work(self) -> None:
         """One piece, between the turns of clients."""
+        if self.transacting.has_work:
+            self.transacting.work()
         if self.lookups.has_work:
             self.lookups.work()
         if self.coordinators.has_work:
@@ -318,11 +345,13 @@ class Broker:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When `tick` should come at the latest: for a request that waits, or for a group."""
-        deadline_ms, due_ms = self.waiting.first_deadline_ms, self.coordinators.next_due_ms
-        if deadline_ms is None or due_ms is None:
-            return due_ms if deadline_ms is None else deadline_ms
-        return min(deadline_ms, due_ms)
+        """When `tick` should come at the latest: for a request that waits, a group or a transaction."""
+        due = (
+            self.waiting.first_deadline_ms,
+            self.coordinators.next_due_ms,
+            self.transacting.next_due_ms,
+        )
+        return min((each for each in due if each is not None), default=None)
 
     def tick(self) -> None:
         self._schedule.tick(self.uptime_ms)
@@ -334,6 +363,7 @@ class Broker:
         expiry_ms = self.settings.number("producer.id.expiration.check.interval.ms")
         return Schedule(
             Row(EACH_TICK, self.coordinators.tick),
+            Row(EACH_TICK, self.transacting.tick),
             Row(EACH_TICK, lambda: self.waiting.tick(clock.uptime_ms)),
             Row(EACH_TICK, self.replicas.tick),
             Row(EACH_TICK, self.statements.tick),
@@ -356,7 +386,7 @@ class Broker:
 
     def stop(self, run_jobs: RunJobs = run_in_turn) -> None:
         """A clean stop: everything durable, checkpoints written, the sign of it left behind."""
-        self.coordinators.write()
+        self.transacting.write()
         self.standing.is_serving = False
         if self.standing.are_logs_open:
             self.logs.close(run_jobs)

@@ -5,13 +5,16 @@
 | REPLICATE | one Fetch at a time                       | it waits at the leader for records              |
 | FORWARD   | requests that are the controller's, and   | answers come in order; none waits for records   |
 |           | fetches of groups that move               |                                                 |
+| MARKERS   | the ends of transactions, to leaders      | an answer waits until its markers are committed |
+| VERIFY    | leaders ask the coordinators of           | an answer may wait for markers, so it must not  |
+|           | transactions                              | stand in front of the answers to them           |
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-REPLICATE, FORWARD = 0, 1
+REPLICATE, FORWARD, MARKERS, VERIFY = range(4)
 
 
 class PeerClose(NamedTuple):

@@ -31,6 +31,7 @@ TRANSIENT = frozenset(
             ErrorCode.not_leader_or_follower,
             ErrorCode.not_enough_replicas,
             ErrorCode.kafka_storage_error,
+            ErrorCode.concurrent_transactions,
         ),
     )
 )

@@ -15,16 +15,13 @@ from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
 from kio.index import load_payload_module
-from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
+from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
 from tidelog.base.files import Buffer
 from tidelog.protocol import apis, wire
 from tidelog.protocol.apis import Api
-from tidelog.protocol.errors import MalformedRequest
-from tidelog.protocol.messages import response_type
-from tidelog.protocol.shape import Measure, check_shape
+from tidelog.protocol.messages import decode_response
 
 # The versions that this client has. Newer ones of Produce, OffsetCommit and OffsetFetch name topics by id.
 PRODUCE = apis.PRODUCE.narrowed(3, 12)
@@ -71,14 +68,7 @@ class KioExchange:
         return [out]
 
     def decode(self, data: memoryview, position: int, version: int) -> Any:
-        message = response_type(self.api.key, version)
-        body = bytes(data[position:])
-        measure = Measure()
-        check_shape(message, body, 0, measure)
-        try:
-            return entity_reader(message)(measure.apply_cuts(body), 0)[0]
-        except (SerialError, ValueError, TypeError, OverflowError) as error:
-            raise MalformedRequest(f"{message.__name__}: {error}") from None
+        return decode_response(self.api.key, version, data, position)
 
 
 @cache

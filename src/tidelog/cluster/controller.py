@@ -6,6 +6,7 @@ when the store has confirmed the operations.
 
 from __future__ import annotations
 
+import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 
@@ -27,9 +28,9 @@ from tidelog.cluster.paths import (
     CLUSTER,
     CONTROLLER,
     CONTROLLER_EPOCH,
-    NAMES,
     PRODUCER_IDS,
     config_path,
+    name_path,
 )
 from tidelog.cluster.store import Check, Create, Delete, Operation, Write
 
@@ -44,6 +45,11 @@ def encode_id(raw: bytes) -> str:
 
 def decode_id(text: str) -> bytes:
     return urlsafe_b64decode(f"{text}==")
+
+
+def decode_name(data: bytes) -> bytes:
+    """The id of a topic, as the node of its name has it."""
+    return bytes.fromhex(json.loads(data)["id"])
 
 
 def decide_first_start(image: Image, cluster_id: bytes, is_alone: bool = False) -> list[Operation]:
@@ -119,7 +125,7 @@ def decide_topic(
     """Create a topic. `is_flushed`: all committed records are flushed by the members from the beginning."""
     topic = TopicFacts(topic_id, name, dict(config), 0)
     operations: list[Operation] = [
-        Create(f"{NAMES}/{name}", encode_fields(id=topic_id.hex())),
+        Create(name_path(name), encode_fields(id=topic_id.hex())),
         Create(topic.path(), _encode_topic(topic, config)),
     ]
     for index, replicas in enumerate(assignment):
@@ -150,7 +156,7 @@ def decide_growth(
 
 def decide_deletion(topic: TopicFacts) -> list[Operation]:
     operations: list[Operation] = [Delete(topic.path(index)) for index in topic.partitions]
-    return [*operations, Delete(topic.path()), Delete(f"{NAMES}/{topic.name}")]
+    return [*operations, Delete(topic.path()), Delete(name_path(topic.name))]
 
 
 def decide_topic_config(topic: TopicFacts, config: Mapping[str, str]) -> list[Operation]:

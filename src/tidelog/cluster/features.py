@@ -1,15 +1,16 @@
 """The features of a cluster: levels that all its brokers have agreed to use (KIP-584).
 
-| feature           | levels | what a level switches on                                              |
-|-------------------|--------|-----------------------------------------------------------------------|
-| `tidelog.version` | 1      | the tree of the store and the requests between brokers, as of 0.1     |
-|                   | 2      | groups in the partitions in which Kafka keeps them                    |
+| feature               | levels | what a level switches on                                              |
+|-----------------------|--------|-----------------------------------------------------------------------|
+| `tidelog.version`     | 1      | the tree of the store and the requests between brokers, as of 0.1     |
+|                       | 2      | groups in the partitions in which Kafka keeps them                    |
+| `transaction.version` | 1, 2   | producers whose epoch rises with each transaction (KIP-890)           |
 
-It corresponds to Kafka's `metadata.version`: newer software uses its abilities only after an operator has
-raised the level, so that brokers of two versions can share a cluster during an upgrade. The name differs
-because clients and tools derive from `metadata.version` what Kafka's metadata log can hold, and Tidelog has
-no such log. A store without levels is at the oldest one. A broker that has its store to itself raises the
-level when it starts: there is no older broker to wait for.
+`tidelog.version` corresponds to Kafka's `metadata.version`: newer software uses its abilities only after an
+operator has raised the level, so that brokers of two versions can share a cluster during an upgrade. The
+name differs because clients and tools derive from `metadata.version` what Kafka's metadata log can hold, and
+Tidelog has no such log. A store without levels is at the oldest one. A broker that has its store to itself
+raises the level when it starts: there is no older broker to wait for.
 
 A broker's registration has the levels that it supports. A broker that does not support a finalized level
 exits.
@@ -38,7 +39,9 @@ class Feature(NamedTuple):
 NAME = "tidelog.version"
 GROUPS_LEVEL = 2  # the first level with groups where Kafka keeps them
 GROUPS_TOPIC = "__consumer_offsets"
-SUPPORTED: tuple[Feature, ...] = (Feature(NAME, 1, 2),)
+TRANSACTIONS = "transaction.version"  # by Kafka's name: clients go by it
+TRANSACTIONS_TOPIC = "__transaction_state"
+SUPPORTED: tuple[Feature, ...] = (Feature(NAME, 1, 2), Feature(TRANSACTIONS, 0, 2))
 
 
 class UpgradeType(IntEnum):
@@ -62,7 +65,7 @@ def decide_first_levels(image: Image, is_new: bool, is_alone: bool = False) -> l
         if not is_alone or unknown_level(image) is not None:
             return []
         return decide_levels(image, updates, is_alone)
-    oldest = {feature.name: feature.oldest_level for feature in SUPPORTED}
+    oldest = {feature.name: feature.oldest_level for feature in SUPPORTED if feature.oldest_level}
     moved = _moved_after(image, {}, newest, is_alone) if is_alone and not is_new else None
     return [Create(FEATURES, _encode(0, newest if is_new or is_alone else oldest, moved))]
 
@@ -70,6 +73,11 @@ def decide_first_levels(image: Image, is_new: bool, is_alone: bool = False) -> l
 def uses_kafka_places(image: Image) -> bool:
     """Whether groups are in the partitions in which Kafka keeps them, or are being moved there."""
     return image.feature_levels.get(NAME, 0) >= GROUPS_LEVEL
+
+
+def may_raise_epochs(image: Image) -> bool:
+    """Whether transactional producers may use the protocol in which each transaction has its own epoch."""
+    return image.feature_levels.get(TRANSACTIONS, 0) >= 1
 
 
 def decide_moved(image: Image, index: int, awaited: Collection[int]) -> list[Operation]:
@@ -153,8 +161,8 @@ def _problem_of_others(
     update: FeatureUpdate, brokers: Mapping[int, BrokerFacts], supported: Sequence[Feature]
 ) -> str | None:
     for node_id, facts in sorted(brokers.items()):
-        # A broker without a list of levels is from before there was a second level of any feature.
-        known = facts.features or {feature.name: (feature.oldest_level, 1) for feature in supported}
+        # A broker without a list of levels is from before there was a second level, or another feature.
+        known = facts.features or {NAME: (1, 1)}
         oldest, newest = known.get(update.name, (0, 0))
         if not oldest <= update.level <= newest:
             limit = f"only supports versions {oldest}-{newest}" if newest else "does not support this feature"

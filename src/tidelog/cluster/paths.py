@@ -128,5 +128,10 @@ def config_path(kind: str, name: str) -> str:
     return f"{CONFIG}/{kind}/{escape_name(name)}"
 
 
+def name_path(topic: str) -> str:
+    """Where the store has the id of the topic with that name."""
+    return f"{NAMES}/{topic}"
+
+
 def is_topic_path(path: str) -> bool:
     return path.startswith(TOPICS + "/") and path.count("/") == 2

@@ -362,6 +362,15 @@ class ClassicGroup(Roster):
     def _renew(self, turn: Turn, member: Member) -> None:
         turn.timers.set(member.session, turn.uptime_ms + member.session_timeout_ms)
 
+    def check_transaction_commit(self, member_id: str, instance_id: str | None, generation: int) -> None:
+        """The same in a transaction: a producer need not say for which member it commits, and may do so
+        while the group rebalances."""
+        is_named = generation >= 0 or member_id or instance_id is not None
+        if is_named and (generation >= 0 or self.state is not State.EMPTY):
+            self.checked_member(member_id, instance_id)
+            if generation != self.generation:
+                raise Refused(ErrorCode.illegal_generation)
+
     def check_commit(self, turn: Turn, member_id: str, instance_id: str | None, generation: int) -> None:
         """Raise Refused unless the member of that generation may commit; anybody may commit to an empty
         group."""

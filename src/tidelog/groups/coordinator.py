@@ -9,7 +9,6 @@ to send. A written record takes effect by `GroupState.replay`, at run time as af
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
 
 from tidelog.base.decision import Entry, Ticket
 from tidelog.base.limits import EXPIRY_PAUSE_MS, GROUP_METADATA_SIZE_MAX, OFFSETS_LOOKED_AT_MAX
@@ -27,7 +26,7 @@ from tidelog.groups.heartbeat import (
     Heartbeat,
     HeartbeatAnswer,
 )
-from tidelog.groups.offsets import MINUTE_MS, Commit, Spot, Sweep, is_of_another
+from tidelog.groups.offsets import MINUTE_MS, CommitAsk, Spot, Sweep, TransactionCommit, is_of_another
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.records import CommittedOffset
 from tidelog.groups.roster import State
@@ -37,18 +36,6 @@ from tidelog.protocol.embedded import read_subscription
 from tidelog.protocol.errors import ErrorCode, MalformedRequest
 
 EXPIRY = "offsets expiry"
-
-
-class CommitAsk(NamedTuple):
-    """An OffsetCommit request, without its partitions."""
-
-    group_id: str
-    member_id: str
-    instance_id: str | None
-    epoch: int  # generation or member epoch; -1 for a client that is not a member
-    retention_ms: int
-    knows_epochs: bool  # the version has errors for consumer groups
-    commits: list[Commit]
 
 
 class GroupCoordinator(GroupState):
@@ -311,6 +298,31 @@ class GroupCoordinator(GroupState):
         errors = self.offsets.commit(turn, asked.group_id, asked.commits, asked.retention_ms)
         turn.decision.answer(ticket, errors)
 
+    def commit_in_transaction(self, turn: Turn, asked: TransactionCommit, ticket: Ticket) -> None:
+        """What is accepted is pending until the transaction ends."""
+        try:
+            self._check_transaction_commit(turn, asked)
+        except Refused as refusal:
+            turn.decision.answer(ticket, [refusal.code] * len(asked.commits))
+            return
+        turn.decision.writer = asked.writer
+        turn.decision.answer(ticket, self.offsets.commit(turn, asked.group_id, asked.commits, -1))
+
+    def _check_transaction_commit(self, turn: Turn, asked: TransactionCommit) -> None:
+        group, generation = self.groups.get(asked.group_id), asked.generation
+        if group is None:
+            if generation >= 0:
+                raise Refused(ErrorCode.illegal_generation)
+        elif isinstance(group, ClassicGroup):
+            group.check_transaction_commit(asked.member_id, asked.instance_id, generation)
+        elif generation >= 0 or asked.member_id or asked.instance_id is not None:
+            spots = ((commit.topic, commit.partition) for commit in asked.commits)
+            try:
+                group.check_commit(turn, asked.member_id, generation, spots)
+            except Refused as refusal:
+                is_stale = refusal.code is ErrorCode.stale_member_epoch
+                raise Refused(ErrorCode.illegal_generation if is_stale else refusal.code) from None
+
     def _check_commit(self, turn: Turn, asked: CommitAsk) -> None:
         group = self.groups.get(asked.group_id)
         if group is None:
@@ -352,8 +364,9 @@ class GroupCoordinator(GroupState):
             if topic in subscribed:
                 errors.append(ErrorCode.group_subscribed_to_topic)
                 continue
-            if (topic, partition) in self.offsets.of(group_id):
-                self.offsets.delete(turn, group_id, [(topic, partition)])
+            spot = topic, partition
+            if spot in self.offsets.of(group_id) or self.is_pending(group_id, spot):
+                self.offsets.delete(turn, group_id, [spot])
             errors.append(ErrorCode.none)
         turn.decision.answer(ticket, (ErrorCode.none, errors))
 
@@ -372,7 +385,8 @@ class GroupCoordinator(GroupState):
         """Delete a group with all its offsets; a classic group without a record disappears with its last
         offset."""
         turn.keep_former(group.group_id, group)
-        self.offsets.delete(turn, group.group_id, list(self.offsets.of(group.group_id)))
+        spots = dict.fromkeys((*self.offsets.of(group.group_id), *self.pending_spots(group.group_id)))
+        self.offsets.delete(turn, group.group_id, spots)
         self._bury(turn, group)
         if isinstance(group, ClassicGroup):
             group.stop(turn, ErrorCode.group_id_not_found)
@@ -388,7 +402,10 @@ class GroupCoordinator(GroupState):
         """Delete some of the offsets of deleted topics."""
         gone = [(group_id, spot) for group_id, spot, each in sweep.next_piece() if is_gone(spot[0], each)]
         for group_id, spot in gone:
-            self.offsets.delete(turn, group_id, [spot])
+            if not self.is_pending(
+                group_id, spot
+            ):  # a transaction commits it for the topic that is there now
+                self.offsets.delete(turn, group_id, [spot])
 
     def committed(self, topics: Topics, group_id: str, spot: Spot) -> CommittedOffset | None:
         """The committed offset of a topic; None if it belongs to an earlier topic of the same name."""
@@ -437,8 +454,10 @@ class GroupCoordinator(GroupState):
         return not self._unexpired
 
     def _expire_piece(self, turn: Turn, group: Group, piece: list[Spot], retention_ms: int) -> None:
-        gone = list(self._expired(turn, group, piece, retention_ms))
+        expired = self._expired(turn, group, piece, retention_ms)
+        gone = [spot for spot in expired if not self.is_pending(group.group_id, spot)]
         is_last = not self._unchecked and len(gone) == len(self.offsets.of(group.group_id))
+        is_last = is_last and not (self.pending and self.pending_spots(group.group_id))
         if group.is_empty and is_last:
             self._remove(turn, group)
         else:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
+from tidelog.base.decision import Writer
 from tidelog.base.limits import OFFSETS_LOOKED_AT_MAX
 from tidelog.groups.facts import offset_entry
 from tidelog.groups.records import NO_ID, CommittedOffset
@@ -35,6 +36,29 @@ class Commit(NamedTuple):
     leader_epoch: int
     metadata: str
     topic_id: bytes
+
+
+class CommitAsk(NamedTuple):
+    """An OffsetCommit request, without its partitions."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    epoch: int  # generation or member epoch; -1 for a client that is not a member
+    retention_ms: int
+    knows_epochs: bool  # the version has errors for consumer groups
+    commits: list[Commit]
+
+
+class TransactionCommit(NamedTuple):
+    """A TxnOffsetCommit request."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int  # or member epoch; -1 if the producer does not say for which member it commits
+    commits: list[Commit]
+    writer: Writer
 
 
 class Sweep:

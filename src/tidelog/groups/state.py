@@ -13,12 +13,13 @@ from itertools import islice
 
 from tidelog.base.decision import Entry
 from tidelog.base.limits import OFFSETS_PER_PIECE
+from tidelog.base.pending import Pending
 from tidelog.groups import records
 from tidelog.groups.classic import ClassicGroup
 from tidelog.groups.consumer import ConsumerGroup
 from tidelog.groups.facts import Fact, offset_entry, read_entry
 from tidelog.groups.offsets import Offsets, Spot
-from tidelog.groups.records import CLOSED_KEY, CLOSED_VALUE, OFFSET, ClassicValue, group_key
+from tidelog.groups.records import CLOSED_KEY, CLOSED_VALUE, OFFSET, ClassicValue, group_key, offset_key
 from tidelog.groups.turn import Turn
 from tidelog.protocol.errors import ErrorCode
 
@@ -31,6 +32,7 @@ class GroupState:
         """`belongs`: whether this partition keeps a group; without it, all groups."""
         self.groups: dict[str, Group] = {}
         self.offsets = Offsets()
+        self.pending = Pending()  # offsets that were committed in transactions
         self.is_closed = False  # to groups that do not belong here
         self.left: dict[bytes, bytes] = {}  # the records of such groups
         self._belongs = belongs or (lambda group_id: True)
@@ -161,6 +163,23 @@ class GroupState:
         for start in range(0, len(keys), OFFSETS_PER_PIECE):
             piece = keys[start : start + OFFSETS_PER_PIECE]
             yield [Entry(key, self.left[key]) for key in piece if key in self.left]
+
+    def stored_at(self, key: bytes) -> Entry | None:
+        """The record of an offset: nothing else is written in transactions."""
+        if key in self.left:
+            return Entry(key, self.left[key])
+        asked = records.read_key(key)
+        found = self._stored_offsets(asked.group_id, [(asked.name, asked.partition)])
+        return found[0] if found else None
+
+    def is_pending(self, group_id: str, spot: Spot) -> bool:
+        """Whether a transaction that is open has committed an offset for a partition."""
+        return bool(self.pending) and offset_key(group_id, *spot) in self.pending
+
+    def pending_spots(self, group_id: str) -> list[Spot]:
+        """What open transactions have committed for a group."""
+        keys = (records.read_key(key) for key in sorted(self.pending.keys()))
+        return [(key.name, key.partition) for key in keys if key.group_id == group_id]
 
     def _ids(self) -> list[str]:
         return list(dict.fromkeys((*self.groups, *self.offsets.group_ids())))

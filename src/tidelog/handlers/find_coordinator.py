@@ -1,10 +1,12 @@
-"""FindCoordinator: which broker has a group."""
+"""FindCoordinator: which broker has a group or a transactional id."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from tidelog.broker.broker import Broker
+from tidelog.broker.data_plane.coordinators import Coordinators
+from tidelog.broker.data_plane.transactions import Transactions
 from tidelog.cluster.facts import NOBODY
 from tidelog.handlers.gathering import Gathering
 from tidelog.handlers.names import leader_of
@@ -12,10 +14,6 @@ from tidelog.handlers.request import Request, Result
 from tidelog.protocol.errors import ErrorCode
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
-NO_TRANSACTIONS = (
-    "transactions: not supported by this version of Tidelog; "
-    "leave transactional.id out (idempotent producers work without it)"
-)
 _MANY_VERSION = 4
 _SHARE_VERSION = 6
 _KEY_LENGTH_MAX = 100  # of a key that a message quotes
@@ -23,8 +21,8 @@ _CREATION_WAIT_MS = 10_000
 
 
 def handle_find_coordinator(broker: Broker, request: Request) -> Result:
-    """*Behaviour*: the broker that coordinates a group, at the listener that the client came in by; the topic
-    that keeps groups is made when first asked for. There are no transactions and no share groups yet: who
+    """*Behaviour*: the broker that coordinates a group or a transactional id, at the listener that the client
+    came in by; the topic that keeps them is made when first asked for. There are no share groups yet: who
     asks for their coordinator is told so.
 
     *Versions*: 1 adds key types and messages; 4 asks for many at once.
@@ -36,12 +34,19 @@ def handle_find_coordinator(broker: Broker, request: Request) -> Result:
     def answer(created: list[None]) -> bytes:
         return _encode_coordinators(broker, request, key_type, keys)
 
-    if key_type != _GROUP or broker.coordinators.groups_topic_exists or not keys:
+    kept = _kept(broker, key_type)
+    if kept is None or kept.topic_exists or not keys:
         return answer([])
     deadline_ms = broker.clock.uptime_ms + _CREATION_WAIT_MS
     gathering: Gathering[None] = Gathering(broker, deadline_ms, 1, None, answer)
-    broker.coordinators.create_topic(lambda: gathering.put(0, None))
+    kept.create_topic(lambda: gathering.put(0, None))
     return gathering.result()
+
+
+def _kept(broker: Broker, key_type: int) -> Coordinators | Transactions | None:
+    if key_type == _GROUP:
+        return broker.coordinators
+    return broker.transacting.coordinators if key_type == _TRANSACTION else None
 
 
 def _encode_coordinators(broker: Broker, request: Request, key_type: int, keys: tuple[str, ...]) -> bytes:
@@ -55,14 +60,16 @@ def _encode_coordinators(broker: Broker, request: Request, key_type: int, keys: 
 
 
 def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> dict[str, Any]:
-    if key_type != _GROUP:
+    kept = _kept(broker, key_type)
+    if kept is None:
         return _nowhere(key_type, key, request.version)
-    place = broker.coordinators.place_of(key)
+    place = kept.place_of(key)
     reachable = broker.image.addresses(request.client.listener)
     leader = leader_of(broker, *place, reachable) if place is not None else NOBODY
     if leader == NOBODY:
         code = ErrorCode.coordinator_not_available
-        text = f"the coordinator of group {key[:_KEY_LENGTH_MAX]!r} is not available"
+        kind = "group" if key_type == _GROUP else "transactional id"
+        text = f"the coordinator of {kind} {key[:_KEY_LENGTH_MAX]!r} is not available"
         return {"error_code": code, "error_message": text, "node_id": -1, "host": "", "port": -1}
     host, port = reachable[leader]
     return {
@@ -75,11 +82,7 @@ def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> d
 
 
 def _nowhere(key_type: int, key: str, version: int) -> dict[str, Any]:
-    """Clients would ask again for ever for a coordinator that is not available. Of the errors that end a
-    transactional producer, librdkafka knows two, and shows the message with both."""
-    if key_type == _TRANSACTION:
-        code, text = ErrorCode.transactional_id_authorization_failed, NO_TRANSACTIONS
-    elif key_type == _SHARE and version >= _SHARE_VERSION and key.count(":") == 2:
+    if key_type == _SHARE and version >= _SHARE_VERSION and key.count(":") == 2:
         code = ErrorCode.coordinator_not_available
         text = "share groups: not supported by this version of Tidelog; use a consumer group"
     else:

@@ -13,8 +13,7 @@ from tidelog.broker.broker import Broker
 from tidelog.broker.clients import Client
 from tidelog.broker.waiting import Parked
 from tidelog.cluster.facts import TopicFacts
-from tidelog.groups.coordinator import CommitAsk
-from tidelog.groups.offsets import Commit
+from tidelog.groups.offsets import Commit, CommitAsk
 from tidelog.handlers.group_coordination import commit_deadline
 from tidelog.handlers.names import unknown_error
 from tidelog.handlers.request import Request, Result

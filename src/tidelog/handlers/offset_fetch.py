@@ -53,6 +53,7 @@ class _Wanted(NamedTuple):
     member_id: str | None
     epoch: int
     topics: list[_Named] | None
+    is_stable: bool  # an offset that a transaction is about to change is not to be told
 
 
 class _Found(NamedTuple):
@@ -63,16 +64,17 @@ class _Found(NamedTuple):
 def handle_offset_fetch(broker: Broker, request: Request) -> Result:
     """*Behaviour*: the committed offsets of partitions, or of all that a group has; -1 where there is none.
 
-    *Versions*: 2 may ask for all, and has the group's error; 5 adds leader epochs; 7 asks to wait for
-    transactions, of which there are none; 8 asks for many groups; 9 says who asks; 10 names topics by id.
+    *Versions*: 2 may ask for all, and has the group's error; 5 adds leader epochs; 7 may refuse what
+    an open transaction is about to change; 8 asks for many groups; 9 says who asks; 10 names topics by id.
     """
     asked = request.decode()
     has_ids = request.version >= _IDS_VERSION
+    is_stable = getattr(asked, "require_stable", False)
     wanted = []
     for group in asked.groups if request.version >= _MANY_VERSION else (asked,):
         topics = _named(broker, group.topics, has_ids) if group.topics is not None else None
         member_id, epoch = getattr(group, "member_id", None), getattr(group, "member_epoch", -1)
-        wanted.append(_Wanted(group.group_id, member_id, epoch, topics))
+        wanted.append(_Wanted(group.group_id, member_id, epoch, topics, is_stable))
     late = _Found(ErrorCode.coordinator_not_available, ())
     gathering: Gathering[_Found] = Gathering(
         broker,
@@ -119,7 +121,7 @@ def _fetch_group(
 
 def _fetched(broker: Broker, request: Request, groups: GroupCoordinator, wanted: _Wanted) -> tuple[Any, ...]:
     if wanted.topics is None:
-        return _all_fetched(broker, request, groups, wanted.group_id)
+        return _all_fetched(broker, request, groups, wanted)
     topics = []
     for topic in wanted.topics:
         if topic.name is None and request.version >= _IDS_VERSION:
@@ -128,7 +130,7 @@ def _fetched(broker: Broker, request: Request, groups: GroupCoordinator, wanted:
         else:
             name = topic.name or topic.asked.name
             parts = [
-                _spot(broker, request, groups, wanted.group_id, (name, index))
+                _spot(broker, request, groups, wanted, (name, index))
                 for index in topic.asked.partition_indexes
             ]
         topics.append(_topic(request, getattr(topic.asked, "name", ""), topic.topic_id, topic.asked, parts))
@@ -136,23 +138,25 @@ def _fetched(broker: Broker, request: Request, groups: GroupCoordinator, wanted:
 
 
 def _all_fetched(
-    broker: Broker, request: Request, groups: GroupCoordinator, group_id: str
+    broker: Broker, request: Request, groups: GroupCoordinator, wanted: _Wanted
 ) -> tuple[Any, ...]:
     by_topic: dict[str, list[int]] = {}
-    for name, index in groups.offsets.of(group_id):
+    for name, index in groups.offsets.of(wanted.group_id):
         by_topic.setdefault(name, []).append(index)
     topics = []
     for name, indexes in by_topic.items():
         known = broker.image.topics.get(name)
         if known is None and request.version >= _IDS_VERSION:
             continue  # it has no id to be told by
-        parts = [_spot(broker, request, groups, group_id, (name, index)) for index in indexes]
+        parts = [_spot(broker, request, groups, wanted, (name, index)) for index in indexes]
         topics.append(_topic(request, name, known.topic_id if known is not None else NO_ID, None, parts))
     return tuple(topics)
 
 
-def _spot(broker: Broker, request: Request, groups: GroupCoordinator, group_id: str, spot: Spot) -> Any:
-    found = groups.committed(broker.coordinators.topics, group_id, spot)
+def _spot(broker: Broker, request: Request, groups: GroupCoordinator, wanted: _Wanted, spot: Spot) -> Any:
+    if wanted.is_stable and groups.is_pending(wanted.group_id, spot):
+        return _part(request, spot[1], no_offset(), ErrorCode.unstable_offset_commit)
+    found = groups.committed(broker.coordinators.topics, wanted.group_id, spot)
     if found is None or broker.coordinators.is_deleted(spot[0], found.topic_id):
         found = no_offset()
     return _part(request, spot[1], found, ErrorCode.none)

@@ -113,7 +113,9 @@ class Reading:
             self._broker.disks.fail(partition.directory, failure)
             return FetchedPartition(known.request.index, _STORAGE)
         except CorruptBatch as problem:
-            return FetchedPartition(known.request.index, self._broker.damaged.note(partition, problem))
+            return FetchedPartition(
+                known.request.index, self._broker.lookups.damaged.note(partition, problem)
+            )
         except Unready as lookup:
             self._broker.lookups.wait_for(partition, lookup)
             return self._terms.unready(partition, known)

@@ -69,6 +69,14 @@ from tidelog.handlers.scram import (
 from tidelog.handlers.telemetry import handle_get_telemetry_subscriptions, handle_push_telemetry
 from tidelog.handlers.topic_partitions import handle_describe_topic_partitions
 from tidelog.handlers.topics import handle_create_topics, handle_delete_topics
+from tidelog.handlers.transaction_listing import handle_describe_transactions, handle_list_transactions
+from tidelog.handlers.transaction_markers import handle_write_txn_markers
+from tidelog.handlers.transaction_offsets import handle_txn_offset_commit
+from tidelog.handlers.transactions import (
+    handle_add_offsets_to_txn,
+    handle_add_partitions_to_txn,
+    handle_end_txn,
+)
 from tidelog.protocol import apis, wire
 from tidelog.protocol.errors import MalformedRequest
 
@@ -96,6 +104,11 @@ HANDLERS: dict[apis.Api, Handler] = {
     apis.DELETE_RECORDS: handle_delete_records,
     apis.INIT_PRODUCER_ID: handle_init_producer_id,
     apis.OFFSET_FOR_LEADER_EPOCH: handle_offset_for_leader_epoch,
+    apis.ADD_PARTITIONS_TO_TXN: handle_add_partitions_to_txn,
+    apis.ADD_OFFSETS_TO_TXN: handle_add_offsets_to_txn,
+    apis.END_TXN: handle_end_txn,
+    apis.WRITE_TXN_MARKERS: handle_write_txn_markers,
+    apis.TXN_OFFSET_COMMIT: handle_txn_offset_commit,
     apis.DESCRIBE_ACLS: handle_describe_acls,
     apis.CREATE_ACLS: handle_create_acls,
     apis.DELETE_ACLS: handle_delete_acls,
@@ -118,6 +131,8 @@ HANDLERS: dict[apis.Api, Handler] = {
     apis.DESCRIBE_CLUSTER: handle_describe_cluster,
     apis.DESCRIBE_PRODUCERS: handle_describe_producers,
     apis.UNREGISTER_BROKER: handle_unregister_broker,
+    apis.DESCRIBE_TRANSACTIONS: handle_describe_transactions,
+    apis.LIST_TRANSACTIONS: handle_list_transactions,
     apis.CONSUMER_GROUP_HEARTBEAT: handle_consumer_group_heartbeat,
     apis.CONSUMER_GROUP_DESCRIBE: handle_consumer_group_describe,
     apis.GET_TELEMETRY_SUBSCRIPTIONS: handle_get_telemetry_subscriptions,

@@ -102,6 +102,20 @@ INIT_PRODUCER_ID = Api(22, "InitProducerId", 0, 5, 2, _transaction(_O.WRITE) + _
 OFFSET_FOR_LEADER_EPOCH = Api(
     23, "OffsetForLeaderEpoch", 2, 4, 4, _topic(_O.DESCRIBE) + _cluster(_O.CLUSTER_ACTION)
 )
+ADD_PARTITIONS_TO_TXN = Api(
+    24,
+    "AddPartitionsToTxn",
+    0,
+    5,
+    3,
+    _transaction(_O.WRITE) + _topic(_O.WRITE) + _cluster(_O.CLUSTER_ACTION),
+)
+ADD_OFFSETS_TO_TXN = Api(25, "AddOffsetsToTxn", 0, 4, 3, _transaction(_O.WRITE) + _group(_O.READ))
+END_TXN = Api(26, "EndTxn", 0, 5, 3, _transaction(_O.WRITE))
+WRITE_TXN_MARKERS = Api(27, "WriteTxnMarkers", 1, 2, 1, _cluster(_O.CLUSTER_ACTION, _O.ALTER))
+TXN_OFFSET_COMMIT = Api(
+    28, "TxnOffsetCommit", 0, 5, 3, _transaction(_O.WRITE) + _group(_O.READ) + _topic(_O.READ)
+)
 DESCRIBE_ACLS = Api(29, "DescribeAcls", 1, 3, 2, _cluster(_O.DESCRIBE))
 CREATE_ACLS = Api(30, "CreateAcls", 1, 3, 2, _cluster(_O.ALTER))
 DELETE_ACLS = Api(31, "DeleteAcls", 1, 3, 2, _cluster(_O.ALTER))
@@ -124,6 +138,10 @@ UPDATE_FEATURES = Api(57, "UpdateFeatures", 0, 2, 0, _cluster(_O.ALTER), True)
 DESCRIBE_CLUSTER = Api(60, "DescribeCluster", 0, 2, 0, _cluster(_O.DESCRIBE))
 DESCRIBE_PRODUCERS = Api(61, "DescribeProducers", 0, 0, 0, _topic(_O.READ))
 UNREGISTER_BROKER = Api(64, "UnregisterBroker", 0, 0, 0, _cluster(_O.ALTER), True)
+DESCRIBE_TRANSACTIONS = Api(
+    65, "DescribeTransactions", 0, 0, 0, _transaction(_O.DESCRIBE) + _topic(_O.DESCRIBE)
+)
+LIST_TRANSACTIONS = Api(66, "ListTransactions", 0, 2, 0, _transaction(_O.DESCRIBE))
 CONSUMER_GROUP_HEARTBEAT = Api(68, "ConsumerGroupHeartbeat", 0, 1, 0, _group(_O.READ) + _topic(_O.DESCRIBE))
 CONSUMER_GROUP_DESCRIBE = Api(69, "ConsumerGroupDescribe", 0, 1, 0, _group(_O.DESCRIBE) + _topic(_O.DESCRIBE))
 GET_TELEMETRY_SUBSCRIPTIONS = Api(71, "GetTelemetrySubscriptions", 0, 0, 0)

@@ -33,7 +33,15 @@ _REQUEST_HEAD = Struct(">hhih")
 
 def decode_request(api_key: int, version: int, data: Buffer, position: int) -> Any:
     """The request body that begins at `position` and ends where `data` ends."""
-    message = _request_type(api_key, version)
+    return _decode(_request_type(api_key, version), data, position)
+
+
+def decode_response(api_key: int, version: int, data: Buffer, position: int) -> Any:
+    """The response body that begins at `position`."""
+    return _decode(response_type(api_key, version), data, position)
+
+
+def _decode(message: type[Any], data: Buffer, position: int) -> Any:
     body = bytes(memoryview(data)[position:])
     measure = Measure()
     check_shape(message, body, 0, measure)  # trailing bytes are ignored: librdkafka sends some

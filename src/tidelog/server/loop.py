@@ -65,7 +65,7 @@ class BrokerLoop:
     def end_turn(self) -> None:
         """Some clients have been served."""
         if not self._life.is_stopping:
-            self._broker.coordinators.write()
+            self._broker.transacting.write()
             self.settle()
 
     def on_peer_frame(self, node_id: int, lane: int, frame: memoryview) -> None:

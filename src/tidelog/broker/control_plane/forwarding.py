@@ -14,17 +14,14 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidelog.base.limits import CONTROLLER_WAIT_MS, FORWARD_WAIT_MS, FORWARDED_BYTES_MAX
+from tidelog.broker.asking import Asking, Frame, OnAnswer
 from tidelog.broker.control_plane.control import Control
 from tidelog.broker.kernel import Kernel
-from tidelog.broker.peers import FORWARD, PeerClose, PeerSend
+from tidelog.broker.peers import FORWARD
 from tidelog.broker.waiting import Parked, WaitingRoom
 from tidelog.cluster.facts import NOBODY
 from tidelog.cluster.image import Image
 from tidelog.protocol.connection import Answer
-
-_NUMBER_MAX = 2**31 - 1  # of a correlation id: four bytes
-OnAnswer = Callable[[memoryview | None], None]
-Frame = bytes | memoryview
 
 
 class Unsent(NamedTuple):
@@ -34,14 +31,6 @@ class Unsent(NamedTuple):
     on_answer: OnAnswer
     serve: Callable[[], None]  # for when this broker becomes the controller itself
     due_ms: int
-
-
-class Sent(NamedTuple):
-    """What another broker is to answer."""
-
-    on_answer: OnAnswer
-    due_ms: int
-    size: int  # of the frame, which is kept so that it can be answered here after all
 
 
 class Forwarded(Parked):
@@ -61,14 +50,12 @@ class Forwarding:
     def __init__(self, kernel: Kernel, image: Image, control: Control, waiting: WaitingRoom) -> None:
         self._node_id = kernel.node_id
         self._clock = kernel.clock
-        self._outbox = kernel.outbox
         self._image = image
         self._control = control
         self._waiting = waiting
-        self._number = 0
-        self._sent: dict[tuple[int, int], Sent] = {}  # by node and number
+        self.asking = Asking(kernel, image, FORWARD, FORWARD_WAIT_MS)
         self._unsent: list[Unsent] = []
-        self._held_size = 0  # of the frames of both
+        self._unsent_size = 0  # of their frames
         self._topic_waiters: dict[str, list[tuple[Callable[[], None], int]]] = {}
 
     def forward(
@@ -114,7 +101,10 @@ class Forwarding:
             else:
                 self._waiting.replace(parked, answered)
 
-        if self._held_size and self._held_size + len(frame) > FORWARDED_BYTES_MAX:
+        held_size = (
+            self._unsent_size + self.asking.sent_size
+        )  # both kept: they may be answered here after all
+        if held_size and held_size + len(frame) > FORWARDED_BYTES_MAX:
             parked.is_gone, parked.early = True, refuse()
         else:
             self.send(frame, on_answer, serve, wait_ms)
@@ -125,14 +115,14 @@ class Forwarding:
     ) -> None:
         """Send a frame (without its size) to the controller, now or when there is one."""
         self._unsent.append(Unsent(frame, on_answer, serve, self._clock.uptime_ms + wait_ms))
-        self._held_size += len(frame)
+        self._unsent_size += len(frame)
         self._send()
 
     def _send(self) -> None:
         if self._control.is_controller:
             while self._unsent:
                 first = self._unsent.pop(0)
-                self._held_size -= len(first.frame)
+                self._unsent_size -= len(first.frame)
                 first.serve()
             return
         node_id = self._control.controller_id
@@ -141,35 +131,8 @@ class Forwarding:
             return
         unsent, self._unsent = self._unsent, []
         for frame, on_answer, _, _ in unsent:
-            self._held_size -= len(frame)
-            self.ask(node_id, frame, on_answer)
-
-    def ask(self, node_id: int, frame: Frame, on_answer: OnAnswer) -> None:
-        """Send a frame (without its size) to a broker that is there; None is its answer if there is none."""
-        address = self._image.brokers[node_id]
-        self._number = self._number % _NUMBER_MAX + 1
-        self._sent[node_id, self._number] = Sent(
-            on_answer, self._clock.uptime_ms + FORWARD_WAIT_MS, len(frame)
-        )
-        self._held_size += len(frame)
-        numbered = bytearray().join((len(frame).to_bytes(4, "big"), frame))
-        numbered[8:12] = self._number.to_bytes(4, "big")
-        self._outbox.effects.append(PeerSend(node_id, FORWARD, address.host, address.port, numbered))
-
-    def on_frame(self, node_id: int, frame: memoryview) -> None:
-        key = (node_id, int.from_bytes(frame[:4], "big"))
-        if key in self._sent:
-            self._end(key, frame)
-
-    def on_closed(self, node_id: int) -> None:
-        """The connection has ended: nobody knows what became of what was sent on it."""
-        for key in [key for key in self._sent if key[0] == node_id]:
-            self._end(key, None)
-
-    def _end(self, key: tuple[int, int], answer: memoryview | None) -> None:
-        sent = self._sent.pop(key)
-        self._held_size -= sent.size
-        sent.on_answer(answer)
+            self._unsent_size -= len(frame)
+            self.asking.ask(node_id, frame, on_answer)
 
     def tick(self) -> None:
         self._send()
@@ -177,11 +140,9 @@ class Forwarding:
         late = [each for each in self._unsent if each.due_ms <= now_ms]
         self._unsent = [each for each in self._unsent if each.due_ms > now_ms]
         for each in late:
-            self._held_size -= len(each.frame)
+            self._unsent_size -= len(each.frame)
             each.on_answer(None)
-        for node_id in {node_id: None for (node_id, _), sent in self._sent.items() if sent.due_ms <= now_ms}:
-            self._outbox.effects.append(PeerClose(node_id, FORWARD))
-            self.on_closed(node_id)
+        self.asking.tick()
         self.note_topics()
 
     # Topics that somebody here waits for.

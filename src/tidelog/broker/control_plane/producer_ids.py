@@ -20,26 +20,39 @@ class ProducerIds:
     def __init__(self, desk: StoreDesk) -> None:
         self._next_block = NextBlock(desk)
         self._ids = range(0)
-        self._waiters: list[OnProducerId] = []
+        self._waiters: list[Callable[[], None]] = []
+        self._is_asking = False
 
-    def take(self, then: OnProducerId) -> None:
+    def take(self) -> int | None:
+        """The next free id; None if there is none at hand: more are asked for."""
+        if not self._ids:
+            self._ask()
+            return None
+        self._ids, taken = self._ids[1:], self._ids[0]
+        return taken
+
+    def ask(self, then: OnProducerId) -> None:
         """Hand the next free id to `then`, at once or when the store has given a new block; None if not."""
+        self.when_ready(lambda: then(self.take() if self._ids else None))
+
+    def when_ready(self, then: Callable[[], None]) -> None:
+        """Tell when there is an id at hand, or the store has not given any."""
         if self._ids:
-            self._ids, taken = self._ids[1:], self._ids[0]
-            then(taken)
+            then()
             return
         self._waiters.append(then)
-        if len(self._waiters) == 1:
+        self._ask()
+
+    def _ask(self) -> None:
+        if not self._is_asking:
+            self._is_asking = True
             self._next_block.begin(self._serve)
 
     def _serve(self, block: range) -> None:
-        self._ids = block
+        self._ids, self._is_asking = block, False
         waiters, self._waiters = self._waiters, []
         for then in waiters:
-            if self._ids:
-                self.take(then)
-            else:
-                then(None)
+            then()
 
 
 class NextBlock(StoreChange[range, range]):

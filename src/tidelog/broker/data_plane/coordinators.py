@@ -27,8 +27,8 @@ from tidelog.broker.store_desk import StoreDesk
 from tidelog.broker.waiting import WaitingRoom
 from tidelog.cluster.facts import DeletedTopic, TopicFacts
 from tidelog.cluster.features import GROUPS_TOPIC
-from tidelog.groups.coordinator import CommitAsk, GroupCoordinator
-from tidelog.groups.offsets import Sweep, is_of_another
+from tidelog.groups.coordinator import GroupCoordinator
+from tidelog.groups.offsets import CommitAsk, Sweep, is_of_another
 from tidelog.groups.patterns import Patterns
 from tidelog.groups.records import NO_ID, CommittedOffset
 from tidelog.groups.turn import Turn
@@ -81,6 +81,7 @@ class Coordinators:
             self._runtime.on_advanced,
         )
         self.run, self.write, self.loaded = self._runtime.run, self._runtime.write, self._runtime.loaded
+        self.append_markers = self._runtime.append_markers
         self._moves = GroupMoves(self._runtime, kernel, desk, disks, partitions, flushing, ask)
         self._deleted: dict[str, set[bytes]] = {}  # ids of topics whose offsets may be there, by name
         self._sweeps: dict[GroupShard, Sweep] = {}  # for offsets of topics that are no more
@@ -118,7 +119,7 @@ class Coordinators:
         return self._topics
 
     @property
-    def groups_topic_exists(self) -> bool:
+    def topic_exists(self) -> bool:
         return self._kept.facts is not None
 
     # The tenant of the runtime.

@@ -28,6 +28,7 @@ from itertools import islice
 from tidelog.base.decision import Entry
 from tidelog.base.events import error, info
 from tidelog.base.limits import JOURNAL_ENTRIES_APPLIED, JOURNAL_SLICE_SIZE
+from tidelog.broker.asking import BODY_POSITION, OnAnswer
 from tidelog.broker.data_plane.disks import Disks
 from tidelog.broker.data_plane.flushing import Flushing
 from tidelog.broker.data_plane.partitions import Partitions
@@ -37,7 +38,6 @@ from tidelog.broker.kernel import Kernel
 from tidelog.broker.store_desk import StoreDesk
 from tidelog.cluster.features import GROUPS_TOPIC, decide_moved, uses_kafka_places
 from tidelog.cluster.paths import FEATURES
-from tidelog.cluster.store import Outcome, ReadNodes, Tree
 from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.groups.placement import former_place_of, partner_of, place_of
 from tidelog.groups.records import CLOSED_KEY, read_key
@@ -51,11 +51,7 @@ from tidelog.replication.partition import Role
 
 _FETCH_VERSION = 17
 _CLIENT_ID = "tidelog-groups"
-_BODY_POSITION = 5  # behind the correlation id and the header's tagged fields
-
-
-AskBroker = Callable[[int, bytes, Callable[[memoryview | None], None]], None]
-
+AskBroker = Callable[[int, bytes, OnAnswer], None]
 
 GroupShard = Shard[GroupCoordinator]
 
@@ -75,15 +71,20 @@ class Arrival:
         self.is_idle = False  # until the next tick
         self.problem = ""
 
-    def take(self, data: bytes, high_watermark: int) -> None:
-        """What comes next of the source, and up to where it is committed."""
+    def take(self, data: bytes, high_watermark: int, is_ours: Callable[[str], bool]) -> None:
+        """What comes next of the source, and up to where it is committed. Offsets of our groups that were
+        committed in transactions are awaited: the source takes no more of them."""
         assert self.reader is not None
         if data:
             self.reader.take(data)
         if self.goal_offset is None and CLOSED_KEY in self.reader.latest:
             self.goal_offset = high_watermark
         if self.goal_offset is not None and self.reader.next_offset >= self.goal_offset:
-            self.unwritten = iter(self.reader.latest.items())
+            pending = self.reader.pending.keys()
+            if any(is_ours(read_key(key).group_id) for key in pending):
+                self.goal_offset = max(high_watermark, self.reader.next_offset + 1)
+            else:
+                self.unwritten = iter(self.reader.latest.items())
         self.is_idle = not data
 
     def start_over(self, start_offset: int) -> None:
@@ -206,15 +207,13 @@ class GroupMoves:
         has written: that is read, so that nothing is moved twice."""
         arrival.is_asking = True
 
-        def on_outcome(outcome: Outcome) -> None:
+        def on_nodes(nodes: object) -> None:
             arrival.is_asking = False
-            if isinstance(outcome, Tree):
-                self._desk.take((FEATURES,), outcome.nodes)
-                if self._arrivals.get(arrival.shard) is arrival:
-                    arrival.start_over(0)
-                    self._look(arrival.shard, arrival.source)
+            if nodes is not None and self._arrivals.get(arrival.shard) is arrival:
+                arrival.start_over(0)
+                self._look(arrival.shard, arrival.source)
 
-        self._desk.submit(ReadNodes((FEATURES,), is_synced=True), on_outcome)
+        self._desk.read((FEATURES,), on_nodes)
 
     def _is_source_here(self, arrival: Arrival) -> bool:
         source = self._partitions.find(GROUPS_TOPIC, arrival.source)
@@ -247,7 +246,7 @@ class GroupMoves:
 
     def _take(self, arrival: Arrival, data: bytes, high_watermark: int) -> None:
         try:
-            arrival.take(data, high_watermark)
+            arrival.take(data, high_watermark, self.belonging_to(arrival.shard.partition.index))
         except CorruptBatch as problem:
             self._start_again(arrival, str(problem))
 
@@ -277,7 +276,7 @@ class GroupMoves:
         if answer is None or self._arrivals.get(arrival.shard) is not arrival:
             return
         try:
-            response = decode_fetch_response(answer, _BODY_POSITION, _FETCH_VERSION)
+            response = decode_fetch_response(answer, BODY_POSITION, _FETCH_VERSION)
         except MalformedRequest as problem:
             self._tell(arrival, str(problem))
             return
@@ -348,7 +347,7 @@ class GroupMoves:
         awaited = [index for index in range(count) if partner_of(index, count) != index]
         arrival.is_asking = True
 
-        def on_outcome(_: Outcome) -> None:
+        def on_outcome(_: object) -> None:
             """If it was not done, somebody else has changed the node, or the answer was lost: the next tick
             asks again by what the image has then."""
             arrival.is_asking = False

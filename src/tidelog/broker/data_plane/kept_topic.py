@@ -15,6 +15,7 @@ from tidelog.cluster.facts import TopicFacts
 from tidelog.cluster.image import Image
 from tidelog.cluster.store import Done, Outcome, reason_of
 
+Place = tuple[TopicFacts, int]  # the topic, and the number of a partition
 CreateTopic = Callable[[str, dict[str, str], int, int, OnOutcome], None]
 
 

@@ -57,7 +57,7 @@ class Lookups:
         self._outbox = outbox
         self._disks = disks
         self._waiting = waiting
-        self._damaged = damaged
+        self.damaged = damaged
         self._searches: dict[Work, _Search] = {}
         self._reads: dict[tuple[File, int], list[tuple[Work, _Search]]] = {}  # and the searches that wait
 
@@ -140,7 +140,7 @@ class Lookups:
             self._disks.fail(search.partition.directory, failure)
             is_done, error = True, int(ErrorCode.kafka_storage_error)
         except CorruptBatch as problem:
-            is_done, error = True, self._damaged.note(search.partition, problem)
+            is_done, error = True, self.damaged.note(search.partition, problem)
         if is_done:
             search.then(error)
         else:
