@@ -1,4 +1,4 @@
-"""FindCoordinator: groups, in every version."""
+"""FindCoordinator: groups and transactional ids, in every version."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tests.wire.harness import FIND_COORDINATOR, Harness
 from tests.wire.test_handlers_group_membership import LONG, each_version
-from tidelog.cluster.features import GROUPS_TOPIC
+from tidelog.cluster.features import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from tidelog.protocol.errors import ErrorCode
 
 
@@ -50,16 +50,18 @@ def test_a_topic_that_cannot_be_made_is_no_coordinator(harness: Harness) -> None
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-def test_transactions_have_no_coordinator(harness: Harness, version: int) -> None:
-    answer = harness.ask(
-        FIND_COORDINATOR, version, key="writer", key_type=1, coordinator_keys=("writer", "other")
-    )
-    found = answer.coordinators if version >= 4 else [answer]
-    assert [row.error_code for row in found] == (2 if version >= 4 else 1) * [
-        ErrorCode.transactional_id_authorization_failed
-    ]
-    assert all("transactions: not supported" in row.error_message for row in found)
-    assert all((row.node_id, row.host, row.port) == (-1, "", -1) for row in found)
+def test_the_coordinator_of_every_transactional_id_is_this_broker(harness: Harness, version: int) -> None:
+    for key in ("writer", "", LONG, "ü", "a b"):
+        (row,) = find(harness, version, key, key_type=1)
+        assert (row.error_code, row.node_id, row.host, row.port) == (0, 1, "127.0.0.1", 9092)
+    assert TRANSACTIONS_TOPIC in harness.broker.image.topics
+    assert GROUPS_TOPIC not in harness.broker.image.topics
+
+
+@pytest.mark.parametrize("version", range(4, 7))
+def test_many_transactional_ids_are_found_at_once(harness: Harness, version: int) -> None:
+    found = find(harness, version, "writer", "other", key_type=1)
+    assert [(row.key, row.error_code, row.node_id) for row in found] == [("writer", 0, 1), ("other", 0, 1)]
 
 
 @pytest.mark.parametrize("key_type", [-1, 2, 3])

@@ -330,9 +330,17 @@ def test_records_too_far_from_the_clock_are_told_one_by_one(harness: Harness, ve
 
 
 @VERSIONS
-def test_a_transactional_batch_needs_a_transactional_id(harness: Harness, version: int) -> None:
+def test_a_batch_whose_transactional_id_nobody_has_is_refused_for_good(
+    harness: Harness, version: int
+) -> None:
     harness.create_topic("t")
     batch = batch_of(transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
     values = produce_values(harness, version, {"t": [(0, batch)]}, transactional_id="mine")
-    answer = harness.ask(PRODUCE, version, **values)
-    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.invalid_txn_state
+
+    def told() -> int:
+        code: int = harness.ask(PRODUCE, version, **values).responses[0].partition_responses[0].error_code
+        return code
+
+    assert told() == ErrorCode.not_enough_replicas  # nobody keeps ids yet
+    assert told() == ErrorCode.invalid_producer_id_mapping
+    assert harness.check_logs()["t-0"] == 0

@@ -61,7 +61,7 @@ def _encode_coordinators(broker: Broker, request: Request, key_type: int, keys: 
 
 def _coordinator(broker: Broker, request: Request, key_type: int, key: str) -> dict[str, Any]:
     kept = _kept(broker, key_type)
-    if kept is None:
+    if kept is None or (isinstance(kept, Transactions) and kept.is_too_long(key)):
         return _nowhere(key_type, key, request.version)
     place = kept.place_of(key)
     reachable = broker.image.addresses(request.client.listener)

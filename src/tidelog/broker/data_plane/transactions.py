@@ -106,12 +106,18 @@ class Transactions:
     def place_of(self, transactional_id: str) -> Place | None:
         """The topic, and the number of the partition that keeps an id by Kafka's rule, wherever it is."""
         topic = self._kept.facts
-        if topic is None or not topic.partitions or len(transactional_id) > TRANSACTIONAL_ID_SIZE_MAX:
+        if topic is None or not topic.partitions or self.is_too_long(transactional_id):
             return None
         return topic, partition_of_name(transactional_id, len(topic.partitions))
 
+    def is_too_long(self, transactional_id: str) -> bool:
+        """Whether nobody can have such an id: it is refused for good."""
+        return len(transactional_id) > TRANSACTIONAL_ID_SIZE_MAX
+
     def find(self, transactional_id: str) -> TransactionShard | ErrorCode:
         """The shard that serves an id now, or why there is none."""
+        if self.is_too_long(transactional_id):
+            return ErrorCode.invalid_request
         place = self.place_of(transactional_id)
         shard = None
         if place is not None:

@@ -185,7 +185,7 @@ class Verifying:
             if leader == self._node_id:
                 self._ask_here(question)
             elif leader == NOBODY:
-                self._fail([question], ErrorCode.coordinator_not_available)
+                self._fail([question], self._refusal_without_leader(question.transactional_id))
             else:
                 elsewhere.setdefault(leader, []).append(question)
         for node_id, asked in elsewhere.items():
@@ -197,6 +197,13 @@ class Verifying:
             return NOBODY
         topic, index = place
         return topic.partitions[index].leader
+
+    def _refusal_without_leader(self, transactional_id: str) -> ErrorCode:
+        if self._transactions.is_too_long(transactional_id):
+            return ErrorCode.invalid_request
+        if not self._transactions.topic_exists:  # so that who comes again is answered for good
+            self._transactions.create_topic(_do_nothing)
+        return ErrorCode.coordinator_not_available
 
     def _ask_here(self, question: _Question) -> None:
         ticket = _Here(self, question)
@@ -298,6 +305,10 @@ class Verifying:
     def on_resigned(self, partition: Partition) -> None:
         for key in [key for key in self._queues if key[0] is partition]:
             self._refuse_all(key, ErrorCode.not_leader_or_follower)
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _is_decided(partition: Partition, producer: Identity) -> bool:
