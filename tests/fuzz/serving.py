@@ -14,6 +14,7 @@ from tests.fuzz.surroundings import PARTITION_COUNT, TOPICS, Modesty, Numbered
 from tests.memory_store import MemoryStore
 from tests.wire.group_requests import serve_groups
 from tests.wire.harness import START_MS, Harness, new_client
+from tests.wire.transaction_requests import serve_transactions
 from tidelog.cluster.store import Action, Outcome
 from tidelog.protocol.errors import MalformedRequest, RefusedBatch
 
@@ -47,9 +48,13 @@ class Life:
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tidelog-fuzz-")
         self.harness = ModestHarness(
-            Path(self._folder.name), auto_create_topics_enable="false", offsets_topic_num_partitions="2"
+            Path(self._folder.name),
+            auto_create_topics_enable="false",
+            offsets_topic_num_partitions="2",
+            transaction_state_log_num_partitions="2",
         )
         serve_groups(self.harness)
+        serve_transactions(self.harness)
         self.harness.broker.kernel.entropy = Numbered()
         ids = [
             self.harness.create_topic(

@@ -108,6 +108,7 @@ class ModestServer(Server):
             "auto.create.topics.enable": "false",
             "probe.listener": "127.0.0.1:0",
             "offsets.topic.num.partitions": "2",
+            "transaction.state.log.num.partitions": "2",
         }
         super().__init__(properties)
         self.report = self.attentive = AttentiveReport()
@@ -149,8 +150,9 @@ class Life:
         )
         asked = request_frame(CREATE_TOPICS, 7, 1, topics=topics, timeout=seconds(60), validate_only=False)
         assert self._ask(_framed(asked), self.server.port, turns_max=1_000_000)
-        asked = request_frame(FIND_COORDINATOR, 0, 1, key="group")  # makes the topic that keeps groups
-        assert self._ask(_framed(asked), self.server.port, turns_max=1_000_000)
+        for kind in (0, 1):  # makes the topics that keep groups and transactional ids
+            asked = request_frame(FIND_COORDINATOR, 1, 1, key="kept", key_type=kind)
+            assert self._ask(_framed(asked), self.server.port, turns_max=1_000_000)
         self.server.become_modest(TOPICS)
 
     def turn(self) -> None:

@@ -37,6 +37,7 @@ from tests.wire.harness import (
     seconds,
 )
 from tests.wire.requests import fetch_values, metadata_values, produce_values
+from tests.wire.transaction_requests import TRANSACTION_APIS, transaction_values
 from tidelog.protocol.apis import APIS
 
 TOPIC = "t"
@@ -118,6 +119,8 @@ def _values(harness: Harness, api_key: int, version: int) -> dict[str, Any]:
             return _about_settings(part, api_key)
         case key if key in GROUP_APIS:
             return group_values(harness, api_key, version)
+        case key if key in TRANSACTION_APIS:
+            return transaction_values(api_key, version)
         case _:
             return _SMALL[api_key]
 
@@ -227,5 +230,6 @@ SAMPLED = (
     INCREMENTAL_ALTER_CONFIGS,
     *ABOUT_PARTITIONS,
     *GROUP_APIS,
+    *TRANSACTION_APIS,
     *_SMALL,
 )

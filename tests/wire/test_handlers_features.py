@@ -18,7 +18,12 @@ from tidelog.handlers import features as handler
 
 VERSIONS = pytest.mark.parametrize("version", range(3))
 NEWEST = table.SUPPORTED[0].newest_level
-WIDE = (Feature("tidelog.version", 1, NEWEST + 2), Feature("zero.version", 0, 1))
+LEVELS = {feature.name: feature.newest_level for feature in table.SUPPORTED}
+WIDE = (
+    Feature("tidelog.version", 1, NEWEST + 2),
+    Feature("transaction.version", 0, 2),
+    Feature("zero.version", 0, 1),
+)
 FAILED = "The update failed for all features since the following feature had an error: "
 
 
@@ -67,6 +72,7 @@ def test_a_level_is_raised_and_told_under_a_new_epoch(wide: Harness, version: in
     assert features.finalized_features_epoch == 1
     assert {f.name: (f.min_version_level, f.max_version_level) for f in features.finalized_features} == {
         "tidelog.version": (NEWEST + 1, NEWEST + 1),
+        "transaction.version": (2, 2),
         "zero.version": (1, 1),
     }
 
@@ -80,7 +86,7 @@ def test_one_bad_update_fails_them_all(wide: Harness, version: int) -> None:
         "Local controller 1 does not support this feature."
     )
     assert version == 2 or answer.results == ()
-    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST}
+    assert wide.broker.image.feature_levels == LEVELS
 
 
 @VERSIONS
@@ -88,7 +94,7 @@ def test_the_last_update_of_a_feature_counts(wide: Harness, version: int) -> Non
     assert (
         update(wide, version, ("tidelog.version", 9, 1), ("tidelog.version", NEWEST + 2, 1)).error_code == 0
     )
-    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST + 2}
+    assert wide.broker.image.feature_levels == LEVELS | {"tidelog.version": NEWEST + 2}
 
 
 @VERSIONS
@@ -98,15 +104,15 @@ def test_a_downgrade_must_be_asked_for(wide: Harness, version: int) -> None:
         update(wide, version, ("tidelog.version", NEWEST + 1, 1)).error_code
         == ErrorCode.invalid_update_version
     )
-    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST + 2}
+    assert wide.broker.image.feature_levels == LEVELS | {"tidelog.version": NEWEST + 2}
     assert update(wide, version, ("tidelog.version", NEWEST + 1, 2)).error_code == 0
-    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST + 1}
+    assert wide.broker.image.feature_levels == LEVELS | {"tidelog.version": NEWEST + 1}
 
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_validating_changes_nothing(wide: Harness, version: int) -> None:
     assert update(wide, version, ("tidelog.version", NEWEST + 1, 1), validate_only=True).error_code == 0
-    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST}
+    assert wide.broker.image.feature_levels == LEVELS
     assert update(wide, version, ("tidelog.version", 9, 1), validate_only=True).error_code == (
         ErrorCode.invalid_update_version
     )
@@ -130,7 +136,7 @@ def test_a_store_that_is_slow_lost_or_ahead_is_told(wide: Harness) -> None:
     wide.advance(1_001)
     assert wide.answer(UPDATE_FEATURES, 2).error_code == ErrorCode.request_timed_out
     wide.release_store()
-    assert wide.broker.image.feature_levels == {"tidelog.version": NEWEST + 1}
+    assert wide.broker.image.feature_levels == LEVELS | {"tidelog.version": NEWEST + 1}
     wide.store.perform(Multi((Write("/features", b'{"epoch":5,"levels":{}}'),)))
     answer = update(wide, 2, ("tidelog.version", NEWEST + 2, 1))
     assert answer.error_code == ErrorCode.feature_update_failed
@@ -144,9 +150,10 @@ def test_api_versions_tells_features_from_version_3_on(wide: Harness, version: i
         return
     ranges = {f.name: (f.min_version, f.max_version) for f in answer.supported_features}
     below_4 = {"tidelog.version": (1, NEWEST + 2)}
-    assert ranges == (below_4 if version == 3 else below_4 | {"zero.version": (0, 1)})
+    from_0 = {"transaction.version": (0, 2), "zero.version": (0, 1)}
+    assert ranges == (below_4 if version == 3 else below_4 | from_0)
     assert answer.finalized_features_epoch == 0
-    assert [(f.name, f.max_version_level) for f in answer.finalized_features] == [("tidelog.version", NEWEST)]
+    assert {f.name: f.max_version_level for f in answer.finalized_features} == LEVELS
 
 
 def test_a_store_from_before_there_were_features_is_opened(tmp_path: Path) -> None:
@@ -154,7 +161,7 @@ def test_a_store_from_before_there_were_features_is_opened(tmp_path: Path) -> No
     harness.store.perform(Multi((Delete("/features"),)))
     harness.broker.stop()
     harness.start()
-    assert harness.broker.image.feature_levels == {"tidelog.version": NEWEST}
+    assert harness.broker.image.feature_levels == LEVELS
     assert told(harness, 4).finalized_features_epoch == 0
 
 
@@ -168,7 +175,9 @@ def test_a_store_of_a_newer_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_broker_ends_when_the_others_use_a_level_that_it_does_not_know(harness: Harness) -> None:
     broker = harness.broker
-    assert broker.image.brokers[broker.node_id].features == {"tidelog.version": (1, NEWEST)}
+    assert broker.image.brokers[broker.node_id].features == {
+        feature.name: (feature.oldest_level, feature.newest_level) for feature in table.SUPPORTED
+    }
     broker.image.feature_levels = {"tidelog.version": 99}
     with pytest.raises(StoreFailed, match=r"level 99 of tidelog\.version"):
         broker.desk.changed.emit([FeaturesChanged()])

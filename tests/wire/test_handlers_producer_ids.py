@@ -34,9 +34,9 @@ def test_producer_ids_are_given_once(harness: Harness, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_a_transactional_id_is_refused_for_good(harness: Harness, version: int) -> None:
+def test_a_transactional_id_is_for_its_coordinator(harness: Harness, version: int) -> None:
     answer = harness.ask(INIT_PRODUCER_ID, version, **init_values("transaction"))
-    assert answer.error_code == ErrorCode.transactional_id_authorization_failed
+    assert answer.error_code == ErrorCode.not_coordinator
     empty = harness.ask(INIT_PRODUCER_ID, version, **init_values(""))
     assert empty.error_code == ErrorCode.invalid_request
 

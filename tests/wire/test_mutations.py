@@ -21,6 +21,7 @@ from tests.wire.group_requests import serve_groups
 from tests.wire.harness import PRODUCE, START_MS, Harness, batch_of, new_client
 from tests.wire.requests import fetch, produce
 from tests.wire.samples import SAMPLED, sample_frames
+from tests.wire.transaction_requests import serve_transactions
 from tidelog.protocol.apis import APIS
 from tidelog.protocol.errors import MalformedRequest, RefusedBatch
 
@@ -32,8 +33,14 @@ FRAME_GROWTH_FACTOR = 60
 def shared() -> Iterator[Harness]:
     """One broker for all examples: what one left behind, the next must survive."""
     with TemporaryDirectory() as folder:
-        harness = Harness(Path(folder), auto_create_topics_enable="false", offsets_topic_num_partitions="2")
+        harness = Harness(
+            Path(folder),
+            auto_create_topics_enable="false",
+            offsets_topic_num_partitions="2",
+            transaction_state_log_num_partitions="2",
+        )
         serve_groups(harness)
+        serve_transactions(harness)
         harness.create_topic("t", partitions=2, segment_bytes="20000")
         harness.create_topic("compacted", cleanup_policy="compact")
         harness.create_topic("squeezed", compression_type="gzip")
