@@ -241,6 +241,10 @@ class CommittedNeverLost:
                         f"{producer.spot}: {at[offset + place]!r} and {value!r} at {offset + place}"
                     )
 
+    def values_sent(self, spot: Spot) -> list[bytes]:
+        """All that was acknowledged."""
+        return self._sent.get(spot, [])
+
     def on_refused(self, producer: Producer, code: ErrorCode) -> None:
         if code in _NEVER:
             raise Violation(f"{producer.name} at {producer.sequence} of {producer.spot} was told {code.name}")

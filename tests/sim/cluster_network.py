@@ -157,6 +157,38 @@ class Call:
             self._on_end(frame)
 
 
+class PatientCall(Call):
+    """A client's request that is waited for until its connection ends: then it was carried out, or never will
+    be."""
+
+    def send_patiently(self, frame: bytes) -> None:
+        server, network = self._server, self._network
+        life, clock = server.life, network.clock
+        if not server.is_running or clock.chance(network.faults.cut):
+            clock.after(1, lambda: self._end(None))
+            return
+        network.patient[self] = server.node_id
+
+        def arrive() -> None:
+            clock.note_frame(frame)
+            server.serve(self, self._client, frame)
+
+        clock.at(network.arrival_ms(CLIENTS, server.node_id), lambda: server.receive(life, arrive))
+
+    def on_answer(self, frame: bytes) -> None:
+        network = self._network
+        self._server.drop(self._client)
+        got = None if network.clock.chance(network.faults.cut) else frame
+        network.clock.at(network.arrival_ms(self._server.node_id, CLIENTS), lambda: self._end(got))
+
+    def _end(self, frame: bytes | None) -> None:
+        self._network.patient.pop(self, None)
+        super()._end(frame)
+
+    def break_off(self) -> None:
+        self._network.clock.after(1, lambda: self._end(None))
+
+
 class Network:
     def __init__(self, world: World) -> None:
         self._world = world
@@ -164,6 +196,7 @@ class Network:
         self.faults = NetworkFaults()
         self._links: dict[tuple[int, int, int], Link] = {}  # from, to, lane
         self._blocked: dict[tuple[int, int], int] = {}  # from, to: until when
+        self.patient: dict[PatientCall, int] = {}  # by whom they are to be answered
 
     def arrival_ms(self, sender: int, receiver: int) -> int:
         random, faults = self.clock.random, self.faults
@@ -210,6 +243,12 @@ class Network:
         """A client's request, without its size; `on_end` hears the answer with its size, or None."""
         Call(self, server, on_end).send(frame, timeout_ms)
 
+    def call_patiently(
+        self, server: ClusterNode, frame: bytes, on_end: Callable[[bytes | None], None]
+    ) -> None:
+        """The same without a timeout: `on_end` hears None when the connection has ended."""
+        PatientCall(self, server, on_end).send_patiently(frame)
+
     def close(self, owner: ClusterNode, effect: PeerClose) -> None:
         """Who opened the connection gives it up; the other end hears of it when it can."""
         link = self._links.get((owner.node_id, effect.node_id, effect.lane))
@@ -227,6 +266,8 @@ class Network:
     def on_process_end(self, node_id: int, is_silent: bool) -> None:
         """All connections from and to it end. The others hear of it soon or, where nobody was left to say so,
         when they next send something."""
+        for call in [call for call, server_id in self.patient.items() if server_id == node_id]:
+            call.break_off()
         for link in list(self._links.values()):
             if node_id in link.nodes:
                 if link.nodes[0] == node_id:
