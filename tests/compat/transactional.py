@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Protocol
 from uuid import uuid4
@@ -109,7 +108,7 @@ class Transactions:
         ground.write(target, [LAST] * partitions, partitions)
         for index in range(partitions):
             expected = [transformed(value) for value in values[index::partitions]]
-            assert client.read((target, index)) == expected
+            assert client.follow((target, index))() == expected
         ground.await_committed(f"{source}-group", [count // partitions] * partitions)
 
     def test_what_is_aborted_is_never_read(self, client: Transactor, ground: Ground) -> None:
@@ -120,7 +119,7 @@ class Transactions:
                 instance.send(place, [b"%d" % number] * 2)
                 (instance.commit if number % 3 == 1 else instance.abort)()
         ground.end()
-        assert client.read(place) == [b"1", b"1", b"4", b"4"]
+        assert client.follow(place)() == [b"1", b"1", b"4", b"4"]
         assert ground.end_offset(place) == 6 * (2 + 1) + 1, "a record is there, or a marker is"
 
     def test_nothing_is_read_before_the_commit(self, client: Transactor, ground: Ground) -> None:
@@ -133,7 +132,7 @@ class Transactions:
             instance.commit()
             ground.watcher.until(lambda: ground.stable_offset(place) == 3, "the commit is not seen")
         ground.end()
-        assert client.read(place) == [b"one", b"plain"]
+        assert client.follow(place)() == [b"one", b"plain"]
 
     def test_offsets_are_those_of_the_last_commit(self, client: Transactor, ground: Ground) -> None:
         place = ground.make()
@@ -157,8 +156,13 @@ class Transactions:
                     first.commit()
                 assert ended.value.code in FENCED
                 second.commit()
+                with client.instance(ground.topic), pytest.raises(Ended) as ended:
+                    second.begin()
+                    second.send(place, [b"too late"])
+                    second.commit()
+                assert ended.value.code in FENCED
         ground.end()
-        assert client.read(place) == [b"second"]
+        assert client.follow(place)() == [b"second"]
 
     def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_told(
         self, client: Transactor, ground: Ground
@@ -176,7 +180,7 @@ class Transactions:
             again.send(place, [b"in time"])
             again.commit()
         ground.end()
-        assert client.read(place) == [b"in time"]
+        assert client.follow(place)() == [b"in time"]
 
     def test_one_transaction_has_50_partitions(self, client: Transactor, ground: Ground) -> None:
         ground.make(MANY_PARTITIONS)
@@ -190,7 +194,7 @@ class Transactions:
         ground.watcher.until(lambda: {ground.stable_offset(place) for place in places} == {4}, "not all end")
         ground.end(MANY_PARTITIONS)
         for place in places[::7]:
-            assert client.read(place) == [b"1"]
+            assert client.follow(place)() == [b"1"]
 
     def test_transactions_go_over_segments(self, client: Transactor, ground: Ground) -> None:
         place = ground.make(segment_bytes=MEGABYTE)
@@ -209,7 +213,7 @@ class Transactions:
             kept.commit()
         ground.end()
         expected = [b"kept %d" % number + large for number in range(15)]
-        assert client.read(place) == [*expected, b"plain"]
+        assert client.follow(place)() == [*expected, b"plain"]
 
     def test_a_reader_that_follows_gets_what_is_committed_in_order(
         self, client: Transactor, ground: Ground
@@ -218,8 +222,8 @@ class Transactions:
         chance = random.Random(choose_seed())
         committed: set[bytes] = set()
         sent: list[bytes] = []
-        with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
-            following = pool.submit(client.read, place)
+        read = client.follow(place)
+        with ExitStack() as stack:
             stack.callback(ground.end)
             instances = [
                 stack.enter_context(client.instance(f"{ground.topic}-{index}")) for index in range(2)
@@ -233,8 +237,7 @@ class Transactions:
                     is_committed = chance.random() < 0.6
                     (instances[index].commit if is_committed else instances[index].abort)()
                     committed |= {b"%d of %d" % (turn, index)} if is_committed else set()
-            stack.close()
-            assert following.result(PATIENCE_S) == [value for value in sent if value in committed]
+        assert read() == [value for value in sent if value in committed]
 
     def test_what_a_dead_producer_left_open_is_aborted_by_the_next(
         self, client: Transactor, ground: Ground
@@ -248,4 +251,4 @@ class Transactions:
             instance.send(place, [b"of the living"])
             instance.commit()
         ground.end()
-        assert client.read(place) == [b"of the living"]
+        assert client.follow(place)() == [b"of the living"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -77,8 +78,8 @@ class Transactor(Protocol):
         same transaction; how many transactions there were."""
         ...
 
-    def read(self, place: Place) -> list[bytes]:
-        """What a reader of committed records gets, from the start up to `LAST`."""
+    def follow(self, place: Place) -> Callable[[], list[bytes]]:
+        """A reader of committed records reads from the start up to `LAST`; what is returned waits for it."""
         ...
 
     def die_in_the_middle(self, transactional_id: str, place: Place, value: bytes) -> None:
@@ -88,6 +89,13 @@ class Transactor(Protocol):
 
 def transformed(value: bytes) -> bytes:
     return value[::-1]
+
+
+def in_background(read: Callable[[], list[bytes]]) -> Callable[[], list[bytes]]:
+    pool = ThreadPoolExecutor(1)
+    reading = pool.submit(read)
+    pool.shutdown(wait=False)
+    return reading.result
 
 
 def run_dying(module: str, bootstrap: str, transactional_id: str, place: Place, value: bytes) -> None:

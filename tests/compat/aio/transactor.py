@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -20,6 +20,7 @@ from tests.compat.transactor import (
     Ended,
     Place,
     Work,
+    in_background,
     run_dying,
     transformed,
 )
@@ -118,16 +119,16 @@ class AioTransactor:
                         consumer.seek(place, messages[0].offset)
         return ended
 
-    def read(self, place: Place) -> list[bytes]:
-        async def read() -> list[bytes]:
-            async with self._consumer(None) as consumer:
-                consumer.assign([TopicPartition(*place)])
-                values: list[bytes] = []
-                while LAST not in values:
-                    values.append((await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value)
-                return values[:-1]
+    def follow(self, place: Place) -> Callable[[], list[bytes]]:
+        return in_background(lambda: asyncio.run(self._read(place)))
 
-        return asyncio.run(read())
+    async def _read(self, place: Place) -> list[bytes]:
+        async with self._consumer(None) as consumer:
+            consumer.assign([TopicPartition(*place)])
+            values: list[bytes] = []
+            while LAST not in values:
+                values.append((await asyncio.wait_for(consumer.getone(), PATIENCE_S)).value)
+            return values[:-1]
 
     def die_in_the_middle(self, transactional_id: str, place: Place, value: bytes) -> None:
         run_dying(__name__, self.bootstrap, transactional_id, place, value)
