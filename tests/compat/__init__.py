@@ -2,5 +2,5 @@
 
 import pytest
 
-for shared in ("contract", "lasting", "operator", "operator_contract"):
+for shared in ("contract", "lasting", "operator", "operator_contract", "transactional"):
     pytest.register_assert_rewrite(f"tests.compat.{shared}")

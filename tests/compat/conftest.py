@@ -20,6 +20,9 @@ from tests.compat.client import Admin, eventually
 from tests.compat.confluent.driver import Confluent
 from tests.compat.java.jvm import Jvm, running_jvm
 from tests.compat.java.tools import apache_kafka
+from tidelog.testing import Cluster
+
+CLUSTER_SETTINGS = {"offsets.topic.num.partitions": "6", "transaction.state.log.num.partitions": "6"}
 
 
 class NewTopic(Protocol):
@@ -34,6 +37,15 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     with running_broker(tmp_path_factory.mktemp("broker") / "logs") as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def cluster_bootstrap() -> Iterator[str]:
+    """Three brokers whose transactions and groups have coordinators on all of them."""
+    if os.environ.get("TIDELOG_COMPAT_BOOTSTRAP"):
+        pytest.skip("TIDELOG_COMPAT_BOOTSTRAP names the one broker that is asked")
+    with Cluster(3, None, **CLUSTER_SETTINGS) as cluster:
+        yield cluster.bootstrap_servers
 
 
 @pytest.fixture(scope="session")

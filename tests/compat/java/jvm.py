@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,9 +75,12 @@ class Jvm:
             self._process.wait()
 
     @contextmanager
-    def another(self, log: Path) -> Iterator[Jvm]:
-        """A second JVM with the same classes, for whoever wants to kill it."""
-        with _spawned(self._command, log) as jvm:
+    def another(self, log: Path, first: Sequence[Path] = ()) -> Iterator[Jvm]:
+        """A second JVM with the same classes, for whoever wants to kill it; or with others in front of them."""
+        command = list(self._command)
+        place = command.index("-cp") + 1
+        command[place] = ":".join([*map(str, first), command[place]])
+        with _spawned(command, log) as jvm:
             yield jvm
 
 

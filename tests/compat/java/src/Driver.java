@@ -13,13 +13,14 @@ import java.util.concurrent.ExecutionException;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.protocol.Errors;
+import org.apache.kafka.common.utils.AppInfoParser;
 
 /**
  * One JVM for many calls: a line of JSON in, a line of JSON out, one call at a time.
  *
  * <p>A call is {@code {"number": n, "call": name, ...arguments}}; its answer has the number and {@code "result"},
  * {@code "refused"} (Kafka's error code) and {@code "said"}, or {@code "failed"} (a stack trace).
- * The names are in {@link Clients}, {@link Operations}, {@link Members} and {@link Tools};
+ * The names are in {@link Clients}, {@link Operations}, {@link Members}, {@link Transactions} and {@link Tools};
  * `tests/compat/java/jvm.py` is the other end.
  */
 public final class Driver {
@@ -36,7 +37,9 @@ public final class Driver {
         new Clients().register(calls);
         new Operations().register(calls);
         new Members().register(calls);
+        new Transactions().register(calls);
         calls.put("tool", Tools::run);
+        calls.put("version", asked -> AppInfoParser.getVersion());
         var lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             answers.println(JSON.writeValueAsString(answer(calls, JSON.readTree(line))));
