@@ -108,6 +108,10 @@ def test_a_bad_word_gets_one_line_and_code_2(offline: Tidelog, words: list[str],
         ["broker", "describe"],
         ["produce", "t"],
         ["consume", "t"],
+        ["txn", "list"],
+        ["txn", "describe", "t"],
+        ["txn", "find-hanging"],
+        ["txn", "abort", "--topic", "t", "--partition", "0", "--start-offset", "0"],
     ],
 )
 def test_a_broker_that_is_not_there_is_named_with_code_1(offline: Tidelog, words: list[str]) -> None:

@@ -18,9 +18,10 @@ from confluent_kafka.cimpl import NewTopic
 from tests.cli.conftest import Tidelog
 from tests.cli.forks import Outcome
 from tests.cli.test_completion import completed
+from tidelog.cli import coordinators as coordinators_module
 from tidelog.cli import group_coordinators
 from tidelog.cli.commands import run
-from tidelog.cli.group_coordinators import Coordinators
+from tidelog.cli.group_coordinators import GroupCoordinators
 from tidelog.cli.nodes import Cluster, Node, describe_cluster
 from tidelog.cli.remote import RemoteBroker
 
@@ -275,15 +276,15 @@ def test_a_coordinator_that_is_dead_hides_no_group_of_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     commit(bootstrap_servers, group, wide, p0=0)
-    find = Coordinators._find
+    find = GroupCoordinators._find
 
-    def find_dead(coordinators: Coordinators, broker: RemoteBroker, names: list[str]) -> dict[str, Any]:
+    def find_dead(coordinators: GroupCoordinators, broker: RemoteBroker, names: list[str]) -> dict[str, Any]:
         answers = find(coordinators, broker, names)
         coordinators._found |= {name: dead for name in names if name.endswith("-dead")}
         return answers
 
-    monkeypatch.setattr(Coordinators, "_find", find_dead)
-    monkeypatch.setattr(group_coordinators, "RETRIES_MAX", 2)
+    monkeypatch.setattr(GroupCoordinators, "_find", find_dead)
+    monkeypatch.setattr(coordinators_module, "RETRIES_MAX", 2)
     ended = here("group", "describe", f"{group}-dead", group)
     assert ended.exit_code == 1 and f"group {group}" in ended.out
     assert f"group '{group}-dead': broker 99, which coordinates it, cannot be asked" in ended.error

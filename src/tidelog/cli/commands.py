@@ -15,7 +15,7 @@ import typer
 from confluent_kafka import KafkaException
 from typer.core import TyperGroup
 
-from tidelog.cli import broker, cluster, config, demo, group, log, pipeline, topic
+from tidelog.cli import broker, cluster, config, demo, group, log, pipeline, topic, txn
 from tidelog.cli.completion import COMPLETE_VARIABLE, PROGRAM, completion, init_completion
 from tidelog.cli.consume import consume
 from tidelog.cli.failure import BadWord, Failure, report
@@ -31,6 +31,7 @@ _ORDER = (
     "produce",
     "consume",
     "group",
+    "txn",
     "config",
     "broker",
     "cluster",
@@ -68,6 +69,7 @@ app = typer.Typer(
 )
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.add_typer(txn.app, name="txn")
 app.add_typer(config.app, name="config")
 app.add_typer(broker.app, name="broker")
 app.add_typer(cluster.app, name="cluster")

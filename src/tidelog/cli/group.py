@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tidelog.cli.failure import raise_failures
-from tidelog.cli.group_coordinators import Coordinators, list_groups, no_such_group
+from tidelog.cli.group_coordinators import GroupCoordinators, list_groups, no_such_group
 from tidelog.cli.group_delete import delete
 from tidelog.cli.group_lag import lag
 from tidelog.cli.group_members import Group, Member, Partition
@@ -81,7 +81,7 @@ def describe(
     format: TableOrJson = TableFormat.TABLE,
 ) -> None:
     """Show groups: state, coordinator, assignor, epochs, and the members with their partitions."""
-    with Coordinators(bootstrap_server) as coordinators:
+    with GroupCoordinators(bootstrap_server) as coordinators:
         described = coordinators.describe(unique(names))
     groups, failures = [], []
     for name, answer in described.items():

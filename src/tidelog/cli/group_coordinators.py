@@ -3,33 +3,25 @@
 librdkafka asks for one group at a time and omits epochs and protocol types; here each coordinator is
 asked once for all of its groups.
 
-**Invariant:** a coordinator that has moved or is loading is asked again, and named if the problem lasts.
+**Invariant:** a group that is missing because its broker does not answer is never taken for one that does not
+exist.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, TypeVar
 
+from tidelog.cli.coordinators import Answer, Coordinators
 from tidelog.cli.failure import BadWord, Failure
 from tidelog.cli.group_members import CONSUMER, Group, Partition, classic_group, consumer_group
 from tidelog.cli.nodes import Node, describe_cluster
-from tidelog.cli.remote import RemoteBroker, check, open_any
+from tidelog.cli.remote import RemoteBroker, check
 from tidelog.protocol import apis
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
-RETRY_S = 0.2
-RETRIES_MAX = 75  # 15 seconds: the first use of groups may take as long to create their topic
-_GROUP = 0  # the type of coordinator key
-_PASSING = (
-    ErrorCode.coordinator_load_in_progress,
-    ErrorCode.coordinator_not_available,
-    ErrorCode.not_coordinator,
-)
 _DEAD = "Dead"
 
 
@@ -41,39 +33,14 @@ class ListedGroup:
     protocol_type: str
 
 
-class _Answer(NamedTuple):
-    """A coordinator's answer about one group."""
-
-    error_code: ErrorCode
-    message: str | None
-    value: Any
-
-
 _Value = TypeVar("_Value")
-_Question = Callable[[RemoteBroker, Node, list[str]], dict[str, _Answer]]
 
 
-class Coordinators:
-    """Connections to the coordinators of groups, opened as needed and kept."""
+class GroupCoordinators(Coordinators):
+    """Of groups."""
 
-    def __init__(self, bootstrap_server: str) -> None:
-        self._bootstrap_server = bootstrap_server
-        self._brokers: dict[str, RemoteBroker] = {}
-        self._found: dict[str, Node] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        for broker in self._brokers.values():
-            broker.close()
-        self._brokers.clear()
-        self._found.clear()
+    noun = "group"
+    key_type = 0
 
     def describe(self, names: Sequence[str]) -> dict[str, Group | Failure | None]:
         """Each group, or its failure; None for a name without a classic or consumer group."""
@@ -86,75 +53,11 @@ class Coordinators:
     def delete_offsets(self, name: str, partitions: Iterable[Partition]) -> dict[Partition, ErrorCode]:
         """Delete committed offsets of a group; an error code for each partition."""
 
-        def question(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, _Answer]:
+        def question(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, Answer]:
             return {name: _delete_offsets(broker, name, sorted(partitions))}
 
         outcome: dict[Partition, ErrorCode] | Failure = self._ask([name], question)[name]
         return succeeded(outcome)
-
-    def _ask(self, names: Sequence[str], question: _Question) -> dict[str, Any]:
-        answers: dict[str, _Answer] = {}
-        deadline = time.monotonic() + RETRY_S * RETRIES_MAX
-        for attempt in range(RETRIES_MAX):
-            if attempt:
-                time.sleep(RETRY_S)
-            unknown = [name for name in names if name not in answers]
-            for node, group in self._coordinators_of(unknown, answers):
-                answers |= self._ask_one(node, group, question)
-            passing = [name for name, answer in answers.items() if answer.error_code in _PASSING]
-            if not passing or time.monotonic() > deadline:
-                break
-            if attempt < RETRIES_MAX - 1:
-                for name in passing:
-                    self._found.pop(name, None)
-                    del answers[name]
-        return {name: _value(name, answers[name]) for name in names}
-
-    def _ask_one(self, node: Node, names: list[str], question: _Question) -> dict[str, _Answer]:
-        """One coordinator's answers. If it cannot be reached, another broker may soon be the coordinator."""
-        try:
-            return question(self._open(node.address), node, names)
-        except BadWord:
-            raise
-        except Failure as failure:
-            broken = self._brokers.pop(node.address, None)
-            if broken is not None:
-                broken.close()
-            message = f"broker {node.id}, which coordinates it, cannot be asked: {failure}"
-            return dict.fromkeys(names, _Answer(ErrorCode.coordinator_not_available, message, None))
-
-    def _coordinators_of(self, names: list[str], answers: dict[str, _Answer]) -> list[tuple[Node, list[str]]]:
-        """The names by coordinator; a name without a coordinator gets an error answer."""
-        missing = [name for name in names if name not in self._found]
-        if missing:
-            with open_any(self._bootstrap_server) as broker:
-                answers |= self._find(broker, missing)
-        by_node: dict[Node, list[str]] = {}
-        for name in names:
-            if name in self._found:
-                by_node.setdefault(self._found[name], []).append(name)
-        return list(by_node.items())
-
-    def _find(self, broker: RemoteBroker, names: list[str]) -> dict[str, _Answer]:
-        answer = broker.ask(
-            apis.FIND_COORDINATOR, key=names[0], key_type=_GROUP, coordinator_keys=tuple(names)
-        )
-        if not hasattr(answer, "coordinators"):
-            raise Failure(
-                f"the broker at {broker.address} is older than Kafka 3.0: it looks up one group at a time"
-            )
-        failed = {}
-        for found in answer.coordinators:
-            if found.error_code is ErrorCode.none:
-                self._found[found.key] = Node(found.node_id, found.host, found.port, None, False)
-            else:
-                failed[found.key] = _Answer(found.error_code, found.error_message, None)
-        return failed
-
-    def _open(self, address: str) -> RemoteBroker:
-        if address not in self._brokers:
-            self._brokers[address] = RemoteBroker(address)
-        return self._brokers[address]
 
 
 def list_groups(
@@ -195,14 +98,6 @@ def succeeded(answer: _Value | Failure) -> _Value:
     return answer
 
 
-def _value(name: str, answer: _Answer) -> Any:
-    try:
-        check(f"group {name!r}", answer.error_code, answer.message)
-    except Failure as failure:
-        return failure
-    return answer.value
-
-
 def no_such_group(bootstrap_server: str, name: str) -> Failure:
     """The failure for a name that is neither a classic nor a consumer group. Its coordinator lists groups of
     other types, so failures of other brokers do not matter."""
@@ -214,7 +109,7 @@ def no_such_group(bootstrap_server: str, name: str) -> Failure:
     return Failure(f"group {name!r} does not exist; see 'tidelog group list'")
 
 
-def _describe(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, _Answer]:
+def _describe(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, Answer]:
     """Describe as classic groups first; the rest may be groups of the consumer protocol."""
     answers = {}
     described = broker.ask(
@@ -234,13 +129,13 @@ def _describe(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, _
     return answers
 
 
-def _answer(found: Any, group: Group | None) -> _Answer:
+def _answer(found: Any, group: Group | None) -> Answer:
     if found.error_code is ErrorCode.group_id_not_found:
-        return _Answer(ErrorCode.none, None, None)
-    return _Answer(found.error_code, getattr(found, "error_message", None), group)
+        return Answer(ErrorCode.none, None, None)
+    return Answer(found.error_code, getattr(found, "error_message", None), group)
 
 
-def _committed(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, _Answer]:
+def _committed(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, Answer]:
     types = broker.types(apis.OFFSET_FETCH)
     wanted = tuple(make(types.OffsetFetchRequestGroup, group_id=name, topics=None) for name in names)
     answers = {}
@@ -254,11 +149,11 @@ def _committed(broker: RemoteBroker, node: Node, names: list[str]) -> dict[str, 
         error_code = found.error_code
         if error_code is ErrorCode.group_id_not_found:
             error_code = ErrorCode.none
-        answers[found.group_id] = _Answer(error_code, None, offsets)
+        answers[found.group_id] = Answer(error_code, None, offsets)
     return answers
 
 
-def _delete_offsets(broker: RemoteBroker, name: str, partitions: list[Partition]) -> _Answer:
+def _delete_offsets(broker: RemoteBroker, name: str, partitions: list[Partition]) -> Answer:
     types = broker.types(apis.OFFSET_DELETE)
     topics = tuple(
         types.OffsetDeleteRequestTopic(
@@ -277,4 +172,4 @@ def _delete_offsets(broker: RemoteBroker, name: str, partitions: list[Partition]
         for topic in answer.topics
         for partition in topic.partitions
     }
-    return _Answer(answer.error_code, None, outcome)
+    return Answer(answer.error_code, None, outcome)

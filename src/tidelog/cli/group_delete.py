@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.connection import explain, open_admin
 from tidelog.cli.failure import Failure, raise_failures
-from tidelog.cli.group_coordinators import Coordinators, no_such_group, succeeded
+from tidelog.cli.group_coordinators import GroupCoordinators, no_such_group, succeeded
 from tidelog.cli.group_members import Group, Partition
 from tidelog.cli.group_options import GroupNames, TopicWords, parse_topic
 from tidelog.cli.group_reset import has_members
@@ -58,7 +58,7 @@ def _explain(name: str, error: KafkaException, bootstrap_server: str) -> Failure
         if code == KafkaError.GROUP_ID_NOT_FOUND:
             return no_such_group(bootstrap_server, name)
         if code == KafkaError.NON_EMPTY_GROUP:
-            with Coordinators(bootstrap_server) as coordinators:
+            with GroupCoordinators(bootstrap_server) as coordinators:
                 group = coordinators.describe([name])[name]
             if isinstance(group, Group) and group.members:
                 return has_members(group, "delete")
@@ -74,7 +74,7 @@ def _delete_offsets(
     wanted = [parse_topic(word) for word in words]
     gone: list[tuple[str, Partition, int]] = []
     failures: list[Failure] = []
-    with Coordinators(bootstrap_server) as coordinators:
+    with GroupCoordinators(bootstrap_server) as coordinators:
         for name, answer in coordinators.committed(names).items():
             try:
                 chosen = _chosen(succeeded(answer), wanted)
@@ -101,7 +101,7 @@ def _chosen(
 
 
 def _nothing_committed(
-    coordinators: Coordinators, bootstrap_server: str, name: str, words: list[str]
+    coordinators: GroupCoordinators, bootstrap_server: str, name: str, words: list[str]
 ) -> Failure:
     if coordinators.describe([name])[name] is None:
         return no_such_group(bootstrap_server, name)

@@ -17,7 +17,7 @@ from rich.live import Live
 
 from tidelog.cli.connection import open_admin
 from tidelog.cli.failure import BadWord, Failure, raise_failures
-from tidelog.cli.group_coordinators import Coordinators, list_groups, no_such_group
+from tidelog.cli.group_coordinators import GroupCoordinators, list_groups, no_such_group
 from tidelog.cli.group_ends import End, find_offsets
 from tidelog.cli.group_lag_table import GroupLag, Row, fitted_picture, picture
 from tidelog.cli.group_members import Group, Partition
@@ -73,7 +73,7 @@ class _Lookout:
         self._bootstrap_server = bootstrap_server
         self._names = names
         self._admin: AdminClient | None = None
-        self._coordinators = Coordinators(bootstrap_server)
+        self._coordinators = GroupCoordinators(bootstrap_server)
 
     def look(self) -> tuple[list[GroupLag], list[Failure]]:
         """The lag of the existing groups, and the failures of the others."""

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.connection import cluster_metadata, explain, open_admin
 from tidelog.cli.failure import BadWord, Failure, raise_failures
-from tidelog.cli.group_coordinators import Coordinators, no_such_group, succeeded
+from tidelog.cli.group_coordinators import GroupCoordinators, no_such_group, succeeded
 from tidelog.cli.group_file import STDIN, write_offsets
 from tidelog.cli.group_members import Group, Partition
 from tidelog.cli.group_options import GroupName, TopicWords, parse_topic, partitions_of
@@ -90,7 +90,7 @@ def reset(
         from_file=from_file,
     )
     admin = open_admin(bootstrap_server)
-    with Coordinators(bootstrap_server) as coordinators:
+    with GroupCoordinators(bootstrap_server) as coordinators:
         group = succeeded(coordinators.describe([name])[name])
         committed = succeeded(coordinators.committed([name])[name])
     if group is not None and group.members and not dry_run:

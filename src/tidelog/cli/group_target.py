@@ -80,12 +80,12 @@ def parse_time(word: str, now_ms: int) -> int:
     return timestamp_ms
 
 
-def parse_duration(word: str) -> int:
+def parse_duration(word: str, option: str = "--by-duration") -> int:
     """A duration in milliseconds."""
     matched = _ISO_DURATION.fullmatch(word) or _SHORT_DURATION.fullmatch(word)
     parts = {} if matched is None else {unit: part for unit, part in matched.groupdict().items() if part}
     if not parts:
-        raise BadWord(f"--by-duration {word}: not a duration; write 5m, 1h30m, 7d, or PT5M as in ISO 8601")
+        raise BadWord(f"{option} {word}: not a duration; write 5m, 1h30m, 7d, or PT5M as in ISO 8601")
     return sum(round(float(part) * _UNITS_MS[unit]) for unit, part in parts.items())
 
 
