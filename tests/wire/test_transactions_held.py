@@ -9,31 +9,39 @@ from pathlib import Path
 
 import pytest
 
-from tests.wire.harness import FIND_COORDINATOR, PRODUCE, Harness, batch_of, new_client, seconds
+from tests.wire.group_requests import GROUP, serve_groups
+from tests.wire.harness import FIND_COORDINATOR, PRODUCE, Harness, batch_of, new_client, parts, seconds
 from tests.wire.requests import produce_values
+from tidelog.broker.data_plane.verifying import Verifying
 from tidelog.protocol.errors import ErrorCode
 
-INIT, END = 22, 26
+INIT, END, OFFSET_COMMIT = 22, 26, 28
 ID = "payments"
 Producer = tuple[int, int]  # its id and epoch
 
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
-    """Its coordinator's decisions are committed when they are on disk."""
-    harness = Harness(tmp_path, transaction_state_log_num_partitions="1", log_flush_interval_messages="1")
+    """What its coordinators decide is committed when it is on disk."""
+    harness = Harness(
+        tmp_path,
+        transaction_state_log_num_partitions="1",
+        offsets_topic_num_partitions="2",
+        log_flush_interval_messages="1",
+    )
+    serve_groups(harness)
     harness.ask(FIND_COORDINATOR, 4, key_type=1, coordinator_keys=(ID,))
     harness.create_topic("t")
     harness.create_topic("u")
     return harness
 
 
-def init(harness: Harness) -> Producer:
+def init(harness: Harness, timeout_ms: int = 60_000) -> Producer:
     answer = harness.ask(
         INIT,
         5,
         transactional_id=ID,
-        transaction_timeout=seconds(60),
+        transaction_timeout=seconds(timeout_ms / 1_000),
         producer_id=-1,
         producer_epoch=-1,
     )
@@ -93,3 +101,54 @@ def test_a_batch_whose_client_has_gone_leaves_when_its_coordinator_cannot_write(
     produce_sent(harness, producer)
     harness.release_flushes()
     assert produced(harness) == 0
+
+
+def test_a_batch_is_tried_again_if_the_coordinator_does_not_know_another_ones_topic_yet(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its image lags: it adds none of the partitions that it is asked for in one request."""
+    producer = init(harness)
+    with monkeypatch.context() as patch:
+        code = ErrorCode.operation_not_attempted
+        patch.setattr(Verifying, "_ask_here", lambda self, question: self._fail([question], code))
+        produce_sent(harness, producer)
+    assert produced(harness) == ErrorCode.not_enough_replicas
+    produce_sent(harness, producer)
+    assert produced(harness) == 0
+
+
+def test_offsets_are_not_written_where_the_transaction_does_not_reach(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group has moved to another partition while its old one was added to the transaction."""
+    producer = init(harness)
+    harness.holds_flushes = True
+    part = parts(OFFSET_COMMIT, 5)
+    spot = part.TxnOffsetCommitRequestPartition(
+        partition_index=0, committed_offset=7, committed_leader_epoch=-1, committed_metadata=None
+    )
+    harness.send(
+        OFFSET_COMMIT,
+        5,
+        transactional_id=ID,
+        group_id=GROUP,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        generation_id=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=(part.TxnOffsetCommitRequestTopic(name="t", partitions=(spot,)),),
+    )
+    moves = harness.broker.coordinators._moves
+    place = moves.place_of(GROUP, 2)
+    monkeypatch.setattr(moves, "place_of", lambda group_id, count: 1 - place)
+    harness.release_flushes()
+    answer = harness.answer(OFFSET_COMMIT, 5)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.not_coordinator
+    assert not harness.partition("__consumer_offsets", 1 - place).log.producers.is_open(producer[0])
+
+
+def test_a_timeout_is_kept_to_the_millisecond(harness: Harness) -> None:
+    init(harness, timeout_ms=1_001)
+    (shard,) = harness.broker.transacting.coordinators.runtime.loaded()
+    assert shard.machine.transactions[ID].timeout_ms == 1_001
