@@ -47,6 +47,16 @@ def is_open(log: Log) -> bool:
     return known is not None and known.transaction_offset >= 0
 
 
+@pytest.mark.parametrize("numbers", [(-1, 0, 0), (P, -1, 0), (P, 0, -1)])
+def test_a_marker_without_an_identity_is_not_written(tmp_path: Path, numbers: tuple[int, int, int]) -> None:
+    producer_id, epoch, coordinator = numbers
+    log = open_new(tmp_path)
+    for version in (0, NEW_PROTOCOL):
+        end = End(producer_id, epoch, Marker.COMMIT, coordinator, version)
+        (marked,) = append_markers(log, [end], LEADER_EPOCH, NOW_MS)
+        assert (marked.code, log.end_offset) == (ErrorCode.unknown_server_error, 0)
+
+
 def test_a_late_marker_does_not_end_the_transaction_behind_its_own(tmp_path: Path) -> None:
     """The abort of the first is repeated while the second, which has its epoch, is open (KAFKA-19446)."""
     log = open_new(tmp_path)

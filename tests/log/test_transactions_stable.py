@@ -44,6 +44,15 @@ def test_an_open_transaction_holds_it_back_below_the_high_watermark(tmp_path: Pa
     assert [log.last_stable_offset(offset) for offset in (2, 3, 7)] == [2, 3, 3]
 
 
+def test_it_is_never_below_the_log_start(tmp_path: Path) -> None:
+    """Records of an open transaction may be deleted; a reader must not be sent to where they were."""
+    log = open_new(tmp_path)
+    begin(log, 1)
+    append(log, make_batch(3))
+    log.advance_start(2)
+    assert log.last_stable_offset(4) == 2
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_an_open_transaction_is_known_after_a_restart(tmp_path: Path, is_clean: bool) -> None:
     log = open_new(tmp_path)

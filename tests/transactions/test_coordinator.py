@@ -216,4 +216,4 @@ def test_what_came_early_begins_nothing_if_its_client_has_gone() -> None:
     early.is_gone = True
     desk.mark_all()
     assert desk.state == "CompleteCommit"
-    assert early.answers == []
+    assert early.answers == [[ErrorCode.concurrent_transactions]]

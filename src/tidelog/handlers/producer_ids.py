@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from tidelog.base.limits import PRODUCER_ID_WAIT_MS
 from tidelog.broker.broker import Broker
 from tidelog.broker.data_plane.shard import Awaited
@@ -14,6 +16,7 @@ from tidelog.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, Identity
 from tidelog.transactions.turn import Init, ProducerAnswer
 
 _FENCING_VERSION = 4
+_MILLISECOND = timedelta(milliseconds=1)
 _INVALID = ProducerAnswer(ErrorCode.invalid_request)
 _NONE_LEFT = ProducerAnswer(ErrorCode.coordinator_not_available)
 _LATE = ProducerAnswer(ErrorCode.request_timed_out)
@@ -31,7 +34,7 @@ def handle_init_producer_id(broker: Broker, request: Request) -> Result:
         getattr(asked, "producer_id", NO_PRODUCER_ID), getattr(asked, "producer_epoch", NO_EPOCH)
     )
     if asked.transactional_id is not None:
-        timeout_ms = int(asked.transaction_timeout.total_seconds() * 1_000)
+        timeout_ms = asked.transaction_timeout // _MILLISECOND
         knows_fencing = request.version >= _FENCING_VERSION
         return _init(broker, request, Init(asked.transactional_id, timeout_ms, identity, knows_fencing))
     if (identity.producer_id == NO_PRODUCER_ID) != (identity.epoch == NO_EPOCH):

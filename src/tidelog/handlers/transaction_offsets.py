@@ -155,6 +155,8 @@ class HeldCommit:
         shard = self._broker.coordinators.find(self._asked.group_id)
         if isinstance(shard, ErrorCode):
             code = code or shard
+        elif shard.partition is not self.partition:  # the group has moved; the transaction has its old place
+            code = code or ErrorCode.not_leader_or_follower
         if code:
             self._ticket.fail(_told(code, self._version))
             return code

@@ -318,7 +318,9 @@ class Log:
         """The first offset whose transaction is undecided, or decided by a marker not yet committed."""
         first_open = self.producers.first_open_offset()
         stable = high_watermark if first_open is None else min(high_watermark, first_open)
-        return self._undecided.least(stable, high_watermark) if self._undecided.ends else stable
+        if self._undecided.ends:
+            stable = self._undecided.least(stable, high_watermark)
+        return max(stable, self.start_offset)  # records of an open transaction may have been deleted
 
     def advance_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers; their segments go when retention next looks."""

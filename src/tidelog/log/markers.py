@@ -76,6 +76,8 @@ def append_markers(log: Log, ends: Iterable[End], leader_epoch: int, now_ms: int
 
 
 def _error(known: Producer | None, end: End, leader_epoch: int) -> ErrorCode:
+    if min(end.producer_id, end.producer_epoch, end.coordinator_epoch) < 0:
+        return ErrorCode.unknown_server_error  # as in Kafka; no log may have such a marker
     if end.number != NO_NUMBER and end.leader_epoch != leader_epoch:
         return ErrorCode.not_leader_or_follower
     if known is None:

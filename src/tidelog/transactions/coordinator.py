@@ -210,7 +210,9 @@ class TransactionCoordinator(Transactions):
         for ticket, answer in ending.ends:
             turn.decision.tell(ticket, answer)
         for ticket, asked in ending.adds:
-            if not ticket.is_gone:  # else nobody may be there to end what this begins
+            if ticket.is_gone:  # nobody may be there to end what this would begin
+                self._refuse_all(turn, asked, ErrorCode.concurrent_transactions, ticket)
+            else:
                 self.add(turn, asked, ticket)
 
     # Time.

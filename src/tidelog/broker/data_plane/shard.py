@@ -83,13 +83,16 @@ class Shard(Generic[M]):
         self.failure_count = 0  # of the attempts before this one, since its machine went on
 
     def drop_gone(self) -> None:
-        """Who has been told that it took too long waits no more."""
+        """Who has been told that it took too long waits no more. A ticket hears of that: others may stand in
+        line behind it."""
         if self.uncommitted:
+            gone = [each for _, answers in self.uncommitted for each in answers if each[0].is_gone]
             waiting = [
                 (end_offset, [each for each in answers if not each[0].is_gone])
                 for end_offset, answers in self.uncommitted
             ]
             self.uncommitted = deque(each for each in waiting if each[1])
+            fail(gone, ErrorCode.coordinator_not_available)
 
     @property
     def partition(self) -> Partition:

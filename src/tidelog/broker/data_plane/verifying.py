@@ -53,6 +53,7 @@ FOR_THE_MOMENT = frozenset(
             ErrorCode.not_enough_replicas,
             ErrorCode.not_leader_or_follower,
             ErrorCode.unknown_topic_or_partition,
+            ErrorCode.operation_not_attempted,  # for one that the coordinator does not know yet
             ErrorCode.kafka_storage_error,
         ),
     )
