@@ -78,8 +78,8 @@ def test_a_broker_that_does_not_know_a_level_in_use_stays_out_until_it_does(tmp_
         assert broker.stop() == 0
         known = machines.truth.node("/features")
         assert known is not None
-        ((name, level),) = known["levels"].items()
-        finalize(machines.connect, known | {"levels": {name: level + 1}})
+        name, level = next(iter(known["levels"].items()))
+        finalize(machines.connect, known | {"levels": known["levels"] | {name: level + 1}})
         with pytest.raises(
             BrokerDidNotStart, match=f"level {level + 1} of {name}, which this version does not"
         ):
