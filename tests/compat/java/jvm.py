@@ -76,7 +76,7 @@ class Jvm:
 
     @contextmanager
     def another(self, log: Path, first: Sequence[Path] = ()) -> Iterator[Jvm]:
-        """A second JVM with the same classes, for whoever wants to kill it; or with others in front of them."""
+        """A second JVM with the same classes, to be killed; or with others in front of them."""
         command = list(self._command)
         place = command.index("-cp") + 1
         command[place] = ":".join([*map(str, first), command[place]])
