@@ -25,7 +25,7 @@ from tidelog.protocol.fetch import FetchPartition
 from tidelog.replication.leading import IsrChange, Leading
 from tidelog.replication.partition import Partition
 
-CHANGES_TOGETHER = 100
+CHANGES_TOGETHER = 100  # in one multi: if one of them is refused, all are read back
 
 
 class InSync:
