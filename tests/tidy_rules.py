@@ -34,6 +34,7 @@ DOORS = {
 }
 HARMLESS_NAMES = {"datetime": frozenset({"timedelta"}), "urllib": frozenset({"quote", "unquote"})}
 CALLS_OF_CHANCE = frozenset({"uuid1", "uuid4", "urandom"})
+QUESTION = re.compile(r"_?(is|are|was|has|have|may|can|woken)_")
 BOUND = re.compile(r"_(MAX|MIN|TOGETHER|KEPT|ATTEMPTS)$")
 WAIT = re.compile(r"_(SECONDS|WAIT_MS|TIMEOUT_MS)$")
 EMPTY_WORDS = frozenset({"manager", "helper", "util", "common", "base", "impl", "service", "info"})
@@ -241,6 +242,23 @@ def without_reason(source: Source, name_pattern: re.Pattern[str]) -> Iterator[in
             yield node.lineno
 
 
+def questions_that_act(source: Source) -> Iterator[int]:
+    """Assignments to fields inside a function whose name asks something."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.FunctionDef) or not QUESTION.match(node.name):
+            continue
+        for inner in ast.walk(node):
+            targets: list[ast.expr] = []
+            if isinstance(inner, ast.Assign | ast.Delete):
+                targets = inner.targets
+            elif isinstance(inner, ast.AnnAssign | ast.AugAssign):
+                targets = [inner.target]
+            for target in targets:
+                for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                    if isinstance(each.value if isinstance(each, ast.Subscript) else each, ast.Attribute):
+                        yield each.lineno
+
+
 def in_a_broker(source: Source) -> bool:
     return source.room in (*CORE, "server")
 
@@ -307,6 +325,10 @@ RULES = [
     Rule("a bound has its reason beside it", in_package, bounds_without_reason, "QUEUED_MAX = 5"),
     Rule("so has a portion of work", in_package, bounds_without_reason, "CHANGES_TOGETHER = 100"),
     Rule("and a wait of a broker", in_a_broker, waits_without_reason, "LOOK_SECONDS = 0.5"),
+    Rule(
+        "a question changes nothing", in_package, questions_that_act, "def is_over(self):\n self.next_ms = 5"
+    ),
+    Rule("nor what it keeps", in_package, questions_that_act, "def may_push(self):\n self.counts[0] += 1"),
     Rule("every module opens with a docstring", anywhere, missing_docstring, "x = 1"),
     Rule("no class is called Manager and the like", anywhere, empty_names, "class LogManager: pass"),
     Rule("no file is called utils and the like", anywhere, empty_names, "", "src/tidelog/log/log_utils.py"),
