@@ -31,11 +31,9 @@ IMPORTS = {
 # Parts of a broker that are tested with a whole broker around them only; the list may become shorter.
 UNBUILT = (
     "src/tidelog/broker/data_plane/coordinators.py",
-    "src/tidelog/broker/data_plane/cuts.py",
     "src/tidelog/broker/data_plane/fetching.py",
     "src/tidelog/broker/data_plane/hosting.py",
     "src/tidelog/broker/data_plane/logs.py",
-    "src/tidelog/broker/data_plane/moves.py",
     "src/tidelog/broker/data_plane/replicas.py",
 )
 LINES_MAX = 500
