@@ -7,6 +7,7 @@ breaks it; then those about the repository as a whole: words, sizes, dead files,
 from __future__ import annotations
 
 import ast
+import configparser
 import re
 import statistics
 import tomllib
@@ -21,11 +22,13 @@ from tests.tidy_knowledge import (
     IMPORTS_MAX,
     LINES_MAX,
     LONG_FILES,
+    UNBUILT,
     cycles,
     field_counts,
     import_counts,
     imports_of,
     over,
+    unbuilt,
 )
 from tests.tidy_rules import (
     ROOT,
@@ -117,6 +120,22 @@ def test_classes_and_files_know_no_more_than_they_did() -> None:
     assert over(import_counts(package), IMPORTS_MAX) == IMPORTS
 
 
+def test_parts_of_a_broker_are_built_alone_by_their_tests() -> None:
+    parts = [source for source in sources() if source.path.startswith("src/tidelog/broker/")]
+    wiring = "src/tidelog/broker/broker.py"
+    tests = [source for source in sources() if source.path.startswith("tests/broker/")]
+    assert unbuilt([part for part in parts if part.path != wiring], tests) == list(UNBUILT)
+
+
+def test_no_part_of_a_broker_is_left_out_of_the_contract_about_the_whole() -> None:
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    listed = contracts["importlinter:contract:wiring"]["source_modules"].split()
+    found = {path.stem for path in (PACKAGE / "broker").iterdir() if (path / "__init__.py").exists()}
+    found |= {path.stem for path in (PACKAGE / "broker").glob("*.py")} - {"__init__", "broker"}
+    assert sorted(listed) == sorted(f"tidelog.broker.{name}" for name in found)
+
+
 def test_hard_words_become_fewer() -> None:
     prose = [path for path in tracked_files() if path.suffix in (".py", ".md") and is_prose(path)]
     assert word_counts(path.read_text("utf-8") for path in prose) == WORDS
@@ -146,6 +165,8 @@ def test_what_is_measured_of_knowledge_can_go_red() -> None:
     assert field_counts([Source("a.py", class_)]) == {"a.py: A": 2}
     imports = "import os\nfrom tidelog.log import a\nfrom tidelog.base.files import File, Directory\n"
     assert import_counts([Source("a.py", imports)]) == {"a.py": 2}
+    parts = [Source("a.py", "class A: pass"), Source("b.py", "class B(NamedTuple): pass")]
+    assert unbuilt(parts, [Source("t.py", "A")]) == ["a.py"] and unbuilt(parts, [Source("t.py", "A()")]) == []
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}) == [["a", "b", "c"]]
 
 

@@ -34,6 +34,9 @@ DOORS = {
 }
 HARMLESS_NAMES = {"datetime": frozenset({"timedelta"}), "urllib": frozenset({"quote", "unquote"})}
 CALLS_OF_CHANCE = frozenset({"uuid1", "uuid4", "urandom"})
+QUESTION = re.compile(r"_?(is|are|was|has|have|may|can|woken)_")
+BOUND = re.compile(r"_(MAX|MIN|TOGETHER|KEPT|ATTEMPTS)$")
+WAIT = re.compile(r"_(SECONDS|WAIT_MS|TIMEOUT_MS)$")
 EMPTY_WORDS = frozenset({"manager", "helper", "util", "common", "base", "impl", "service", "info"})
 # A wait that is the thing under test, never a wait for a condition: path -> why.
 SLEEPS_ALLOWED: dict[str, str] = {}
@@ -216,7 +219,15 @@ def beside_the_log(source: Source) -> bool:
 
 
 def bounds_without_reason(source: Source) -> Iterator[int]:
-    """`…_MAX` and `…_MIN` of a module, with no comment on their line and no text below."""
+    return without_reason(source, BOUND)
+
+
+def waits_without_reason(source: Source) -> Iterator[int]:
+    return without_reason(source, WAIT)
+
+
+def without_reason(source: Source, name_pattern: re.Pattern[str]) -> Iterator[int]:
+    """Constants of a module by their names, with no comment on their line and no text below."""
     lines = source.text.splitlines()
     for node, follower in pairwise([*source.tree.body, ast.Pass()]):
         if isinstance(node, ast.Assign):
@@ -225,10 +236,31 @@ def bounds_without_reason(source: Source) -> Iterator[int]:
             names = [ast.unparse(node.target)]
         else:
             continue
-        is_bound = any(re.search(r"_(MAX|MIN)$", name) for name in names)
+        is_meant = any(name_pattern.search(name) for name in names)
         is_told = isinstance(follower, ast.Expr) and isinstance(follower.value, ast.Constant)
-        if is_bound and not is_told and "#" not in "".join(lines[node.lineno - 1 : node.end_lineno]):
+        if is_meant and not is_told and "#" not in "".join(lines[node.lineno - 1 : node.end_lineno]):
             yield node.lineno
+
+
+def questions_that_act(source: Source) -> Iterator[int]:
+    """Assignments to fields inside a function whose name asks something."""
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.FunctionDef) or not QUESTION.match(node.name):
+            continue
+        for inner in ast.walk(node):
+            targets: list[ast.expr] = []
+            if isinstance(inner, ast.Assign | ast.Delete):
+                targets = inner.targets
+            elif isinstance(inner, ast.AnnAssign | ast.AugAssign):
+                targets = [inner.target]
+            for target in targets:
+                for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                    if isinstance(each.value if isinstance(each, ast.Subscript) else each, ast.Attribute):
+                        yield each.lineno
+
+
+def in_a_broker(source: Source) -> bool:
+    return source.room in (*CORE, "server")
 
 
 def in_core(source: Source) -> bool:
@@ -291,6 +323,12 @@ RULES = [
     Rule("a log's fields are set by the log alone", beside_the_log, writes_to_a_log, "log.end_offset = 5"),
     Rule("nor its lists changed", beside_the_log, writes_to_a_log, "del self.log.segments[1:], self.x"),
     Rule("a bound has its reason beside it", in_package, bounds_without_reason, "QUEUED_MAX = 5"),
+    Rule("so has a portion of work", in_package, bounds_without_reason, "CHANGES_TOGETHER = 100"),
+    Rule("and a wait of a broker", in_a_broker, waits_without_reason, "LOOK_SECONDS = 0.5"),
+    Rule(
+        "a question changes nothing", in_package, questions_that_act, "def is_over(self):\n self.next_ms = 5"
+    ),
+    Rule("nor what it keeps", in_package, questions_that_act, "def may_push(self):\n self.counts[0] += 1"),
     Rule("every module opens with a docstring", anywhere, missing_docstring, "x = 1"),
     Rule("no class is called Manager and the like", anywhere, empty_names, "class LogManager: pass"),
     Rule("no file is called utils and the like", anywhere, empty_names, "", "src/tidelog/log/log_utils.py"),

@@ -28,7 +28,7 @@ def test_rows_that_are_due_run_in_their_order() -> None:
 
 def test_an_interval_begins_again_when_it_was_last_over() -> None:
     interval = Interval(100)
-    assert [interval.is_over(uptime_ms) for uptime_ms in (0, 99, 170, 200, 269, 270)] == [
+    assert [interval.maybe_restart(uptime_ms) for uptime_ms in (0, 99, 170, 200, 269, 270)] == [
         False,
         False,
         True,

@@ -17,7 +17,7 @@ from tidelog.protocol.errors import ErrorCode
 
 def test_an_interval_is_over_once_each_time_it_has_passed() -> None:
     interval = Interval(100)
-    assert [interval.is_over(ms) for ms in (5, 104, 105, 106, 204, 300)] == [
+    assert [interval.maybe_restart(ms) for ms in (5, 104, 105, 106, 204, 300)] == [
         False,
         False,
         True,

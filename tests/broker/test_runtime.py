@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.wire.harness import Harness
+from tests.broker.parts import Stored, make_disks, make_kernel, make_partitions, make_topic
+from tests.memory_store import MemoryStore
 from tidelog.base.decision import Decision, Entry
 from tidelog.base.events import Event, error
 from tidelog.base.pending import Pending
 from tidelog.base.timers import Timer, Timers
+from tidelog.broker.data_plane.checkpoints import Checkpoints
+from tidelog.broker.data_plane.flushing import Flushing
 from tidelog.broker.data_plane.runtime import Runtime
 from tidelog.broker.data_plane.shard import Shard
+from tidelog.broker.data_plane.statements import Statements
+from tidelog.broker.standing import Standing
+from tidelog.broker.waiting import WaitingRoom
 from tidelog.protocol.errors import ErrorCode
 from tidelog.replication.journal import Journal
 from tidelog.replication.partition import Partition
@@ -110,27 +115,30 @@ class CountDesk:
 
     topic = TOPIC
 
-    def __init__(self, harness: Harness) -> None:
-        broker = harness.broker
-        self.harness = harness
+    def __init__(self, topic: str = TOPIC) -> None:
+        kernel = self.kernel = make_kernel()
+        disks, standing = make_disks(kernel), Standing(kernel.node_id)
+        partitions = make_partitions(kernel, disks, make_topic(topic))
+        (self.partition,) = partitions.all()
+        flushing = Flushing(kernel.clock, kernel.outbox, disks)
         self.loaded: list[int] = []
         self.resigned: list[int] = []
         self.runtime: Runtime[Counts] = Runtime(
             self,
-            broker.kernel,
-            broker.disks,
-            broker.flushing,
-            broker.statements,
-            broker.checkpoints,
-            broker.waiting,
+            kernel,
+            disks,
+            flushing,
+            Statements(kernel.node_id, standing, Stored(kernel, MemoryStore()).desk, partitions),
+            Checkpoints(kernel, standing, disks, partitions),
+            WaitingRoom(),
         )
-        broker.signals.advanced.connect(self.runtime.on_advanced)
+        flushing.flushed.connect(self.runtime.on_advanced)
 
     def new_machine(self, partition: Partition) -> Counts:
         return Counts()
 
     def new_turn(self, shard: Shard[Counts]) -> CountTurn:
-        return CountTurn(self.harness.broker.clock.uptime_ms)
+        return CountTurn(self.kernel.clock.uptime_ms)
 
     def load_failed(self, partition: Partition, reason: str) -> Event:
         return error("count load failed", reason=reason)
@@ -145,11 +153,10 @@ class CountDesk:
         self.resigned.append(shard.partition.index)
 
     def lead(self) -> Shard[Counts]:
-        partition = self.harness.partition(TOPIC)
-        self.runtime.lead(partition)
+        self.runtime.lead(self.partition)
         while self.runtime.has_work:
             self.runtime.work()
-        shard = self.runtime.find(partition)
+        shard = self.runtime.find(self.partition)
         assert shard is not None
         return shard
 
@@ -165,16 +172,14 @@ class CountDesk:
         return self.ask(shard, lambda machine, turn, ticket: machine.get(turn, name, ticket))
 
     def advance(self, milliseconds: int) -> None:
-        clock = self.harness.broker.clock
+        clock = self.kernel.clock
         clock.set(clock.now_ms + milliseconds, clock.uptime_ms + milliseconds)
         self.runtime.tick()
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> CountDesk:
-    harness = Harness(tmp_path)
-    harness.create_topic(TOPIC, 1)
-    return CountDesk(harness)
+def desk() -> CountDesk:
+    return CountDesk()
 
 
 def test_an_effect_leaves_when_its_records_are_committed_and_a_read_waits_with_it(
@@ -248,7 +253,7 @@ def test_a_timer_that_is_due_fires_before_a_request_that_came_late(desk: CountDe
     shard = desk.lead()
     desk.set(shard, b"a", 5)
     desk.runtime.write()
-    clock = desk.harness.broker.clock
+    clock = desk.kernel.clock
     clock.set(clock.now_ms, clock.uptime_ms + 1_500)
     read = desk.get(shard, b"a")
     desk.runtime.write()
@@ -274,7 +279,7 @@ def test_a_bug_leaves_the_journal_and_is_told_by_the_tenant(desk: CountDesk) -> 
         desk.runtime.run(shard, fail)
     again = desk.lead()
     assert again is not shard and again.machine.values == {b"a": 5}
-    events = desk.harness.broker.outbox.events
+    events = desk.kernel.outbox.events
     assert [event.name for event in events if event.name.startswith("count")] == ["count write failed"]
 
 
@@ -288,7 +293,7 @@ def test_a_decision_that_too_few_replicas_would_keep_is_undone(
     assert shard.machine.undone == [ErrorCode.coordinator_not_available] and shard.machine.values == {}
 
 
-def test_partitions_of_other_topics_are_nobodys(desk: CountDesk) -> None:
-    desk.harness.create_topic("other", 1)
-    desk.runtime.lead(desk.harness.partition("other"))
+def test_partitions_of_other_topics_are_nobodys() -> None:
+    desk = CountDesk("other")
+    desk.runtime.lead(desk.partition)
     assert list(desk.runtime.all()) == []

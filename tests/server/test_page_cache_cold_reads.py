@@ -81,7 +81,7 @@ def test_others_are_served_while_cold_pages_are_read(tmp_path: Path, monkeypatch
         read_through(descriptor, position, size)
         warmed.add((descriptor, position))
 
-    def is_warm(probe: page_cache.PageCache, descriptor: int, position: int, size: int) -> bool:
+    def probe(pages: page_cache.PageCache, descriptor: int, position: int, size: int) -> bool:
         return (descriptor, position) in warmed
 
     monkeypatch.setattr(page_cache, "read_through", gated_read)
@@ -89,7 +89,7 @@ def test_others_are_served_while_cold_pages_are_read(tmp_path: Path, monkeypatch
     async def run(server: Server) -> None:
         await fill(server, 4)
         with WireClient(server.port) as other:
-            monkeypatch.setattr(page_cache.PageCache, "is_warm", is_warm)
+            monkeypatch.setattr(page_cache.PageCache, "probe", probe)
             cold = asyncio.create_task(asyncio.to_thread(read_all, server.port, 4))
             await asyncio.to_thread(asked.wait, 60)
             for _ in range(20):
@@ -121,7 +121,7 @@ def test_a_cold_read_that_fails_takes_its_directory_offline(
     async def run(server: Server) -> None:
         await fill(server, 1)
         monkeypatch.setattr(page_cache, "read_through", fails)
-        monkeypatch.setattr(page_cache.PageCache, "is_warm", lambda *_: False)
+        monkeypatch.setattr(page_cache.PageCache, "probe", lambda *_: False)
         assert await asyncio.to_thread(read, server.port) == ErrorCode.kafka_storage_error
         assert [name.rpartition("_")[0] for name in names] == ["tidelog-cold"], "one read, on their threads"
         (directory,) = server.broker.disks.directories

@@ -48,7 +48,7 @@ class ColdPages(PageCache):
         self.is_cold = True
         self.jobs: list[OnWarm] = []
 
-    def is_warm(self, descriptor: int, position: int, size: int) -> bool:
+    def probe(self, descriptor: int, position: int, size: int) -> bool:
         return not self.is_cold
 
     def warm(self, descriptor: int, position: int, size: int, then: OnWarm) -> None:

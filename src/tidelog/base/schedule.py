@@ -17,15 +17,15 @@ EACH_TICK = 0
 
 
 class Interval:
-    """Says once every so often that it is time."""
+    """Time between two rounds of something."""
 
     def __init__(self, every_ms: int, *, is_over_at_first: bool = False) -> None:
         self._every_ms = every_ms
         self._is_over_at_first = is_over_at_first
         self._next_ms: int | None = None
 
-    def is_over(self, uptime_ms: int) -> bool:
-        """True when the interval has passed since it was last True, or since the first call."""
+    def maybe_restart(self, uptime_ms: int) -> bool:
+        """Begin the next interval if this one has passed, counted from the first call; whether it has."""
         if self._next_ms is None:
             self._next_ms = uptime_ms + (0 if self._is_over_at_first else self._every_ms)
         if uptime_ms < self._next_ms:
@@ -48,5 +48,5 @@ class Schedule:
 
     def tick(self, uptime_ms: int) -> None:
         for interval, act in self._rows:
-            if interval.is_over(uptime_ms):
+            if interval.maybe_restart(uptime_ms):
                 act()

@@ -49,14 +49,15 @@ class Timers(Generic[Subject]):
 
     def _push(self, timer: Timer[Subject]) -> None:
         if len(self._queue) > 2 * self._set_count + STALE_TIMERS_KEPT_MAX:
-            self._queue = [entry for entry in self._queue if self._is_current(entry)]
+            self._queue = [entry for entry in self._queue if self._keep(entry)]
             heapify(self._queue)
         self._sequence += 1
         timer.queued_ms = timer.due_ms
         heappush(self._queue, (timer.due_ms, self._sequence, timer))
 
     @staticmethod
-    def _is_current(entry: tuple[int, int, Timer[Subject]]) -> bool:
+    def _keep(entry: tuple[int, int, Timer[Subject]]) -> bool:
+        """Whether an entry stays in the queue; a stopped timer has none from then on."""
         queued_ms, _, timer = entry
         if timer.queued_ms == queued_ms and not timer.is_set:
             timer.queued_ms = _IDLE

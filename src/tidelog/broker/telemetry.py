@@ -85,7 +85,8 @@ class Speaker:
         self.push_count = 0
         self.since_ms = NEVER_MS
 
-    def may_push(self, now_ms: int, interval_ms: int) -> bool:
+    def admit_push(self, now_ms: int, interval_ms: int) -> bool:
+        """Count one more; whether it is within what an interval allows."""
         if now_ms - self.since_ms >= interval_ms:
             self.since_ms, self.push_count = now_ms, 0
         self.push_count += 1
@@ -125,13 +126,14 @@ class Instance:
         self.is_terminating = False
         self.last_error = ErrorCode.none
 
-    def may_get(self, now_ms: int) -> bool:
+    def admit_get(self, now_ms: int) -> bool:
+        """Whether the client asks late enough; if so, the next one is counted from here."""
         if now_ms - max(self.last_get_ms, self.last_push_ms) >= self.wanted.interval_ms:
             self.last_get_ms = now_ms
             return True
         return self.last_error in _ASKS_AT_ONCE
 
-    def may_push(self, now_ms: int, is_terminating: bool) -> bool:
+    def admit_push(self, now_ms: int, is_terminating: bool) -> bool:
         # Only from push to push: after a question clients wait for half to one and a half intervals.
         if now_ms - self.last_push_ms >= self.wanted.interval_ms:
             self.last_push_ms = now_ms
@@ -200,7 +202,7 @@ class Telemetry:
     ) -> Wanted | None:
         """What the client is asked for, or None if it asks too soon."""
         instance = self._instance(instance_id, selectors, client, now_ms)
-        if not instance.may_get(now_ms):
+        if not instance.admit_get(now_ms):
             return None
         instance.last_error = ErrorCode.none
         return instance.wanted
@@ -220,18 +222,18 @@ class Telemetry:
         instance.is_terminating = push.is_terminating
         if error is ErrorCode.none and push.metrics:
             error = ErrorCode.throttling_quota_exceeded
-            if self._may_unpack(client, now_ms, instance.wanted.interval_ms):
+            if self._admit_unpack(client, now_ms, instance.wanted.interval_ms):
                 error = self._take(instance, push, size_max, client.address)
         instance.last_error = error
         return error
 
-    def _may_unpack(self, client: Client, now_ms: int, interval_ms: int) -> bool:
+    def _admit_unpack(self, client: Client, now_ms: int, interval_ms: int) -> bool:
         if now_ms - self._second_ms >= SECOND_MS:
             self._second_ms = now_ms
             self._unpacked.clear()
         if self._unpacked.get(client.address, 0) >= TELEMETRY_UNPACKED_MAX:
             return False
-        return self._speakers[client].may_push(now_ms, interval_ms)
+        return self._speakers[client].admit_push(now_ms, interval_ms)
 
     def _take(self, instance: Instance, push: Push, size_max: int, address: str) -> ErrorCode:
         size = size_max
@@ -333,7 +335,7 @@ class Telemetry:
 def _push_problem(instance: Instance, push: Push, now_ms: int, size_max: int) -> ErrorCode:
     if instance.is_terminating:
         return ErrorCode.invalid_request
-    if not instance.may_push(now_ms, push.is_terminating):
+    if not instance.admit_push(now_ms, push.is_terminating):
         return ErrorCode.throttling_quota_exceeded
     if push.subscription_id != instance.wanted.subscription_id:
         return ErrorCode.unknown_subscription_id

@@ -17,7 +17,7 @@ _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _MANY_VERSION = 4
 _SHARE_VERSION = 6
 _KEY_LENGTH_MAX = 100  # of a key that a message quotes
-_CREATION_WAIT_MS = 10_000
+_CREATION_WAIT_MS = 10_000  # for the topic that keeps groups; then clients are told to try again
 
 
 def handle_find_coordinator(broker: Broker, request: Request) -> Result:

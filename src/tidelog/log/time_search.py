@@ -73,7 +73,7 @@ class TimeSearch:
         for _ in range(SEARCH_CHUNKS):
             self.piece_count += 1
             try:
-                if self._has_ended():
+                if self._go_on():
                     return True
             except Cold as cold:
                 raise Unready(PageRead(cold)) from None
@@ -81,8 +81,8 @@ class TimeSearch:
                 return False
         return False
 
-    def _has_ended(self) -> bool:
-        """One piece."""
+    def _go_on(self) -> bool:
+        """One piece; whether it was the last."""
         log = self._log
         place = bisect_left(log.bases, self._base_offset)
         if place == len(log.bases):

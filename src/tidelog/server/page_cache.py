@@ -25,7 +25,8 @@ class PageCache:
         self._can_probe = bool(_NOWAIT) and hasattr(os, "preadv")
         self.warmed_count = 0
 
-    def is_warm(self, descriptor: int, position: int, size: int) -> bool:
+    def probe(self, descriptor: int, position: int, size: int) -> bool:
+        """Whether the range is in memory, or nobody can say."""
         if not self._can_probe or size == 0:
             return True
         last = position + size - 1

@@ -39,8 +39,8 @@ from tidelog.server.locks import DirectoryLocks, StartFailed
 from tidelog.server.stores.connect import CONNECT, connect
 from tidelog.server.stores.embedded import STORE_FILE, EmbeddedStore
 
-LOOK_SECONDS = 0.5
-SESSION_SLACK_SECONDS = 2.0
+LOOK_SECONDS = 0.5  # between two readings; sessions take seconds to end
+SESSION_SLACK_SECONDS = 2.0  # the store ends a session up to a tick of its own late
 
 
 class Restored(NamedTuple):

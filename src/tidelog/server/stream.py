@@ -246,7 +246,7 @@ class Stream:
         if self._sent >= self._warm_size:
             position = piece.position + self._sent
             size = min(piece.size - self._sent, PROBE_SIZE)
-            if not self._pages.is_warm(descriptor, position, size):
+            if not self._pages.probe(descriptor, position, size):
                 self._is_warming = True
                 self._pages.warm(descriptor, position, size, self._on_warm)
                 return False

@@ -272,10 +272,11 @@ class AbortedTransactions:
             return found
         marked = table[:, scan.BATCH_ATTRIBUTES] & (CONTROL_BIT | TRANSACTIONAL_BIT) != 0
         for index in np.flatnonzero(marked & (table[:, scan.BATCH_PRODUCER_ID] >= 0)).tolist():
-            found[index] = self._is_aborted(data, table[index])
+            found[index] = self._pass(data, table[index])
         return found
 
-    def _is_aborted(self, data: memoryview, batch: Int64s) -> bool:
+    def _pass(self, data: memoryview, batch: Int64s) -> bool:
+        """Go past a batch, with the transactions that begin or end by it; whether it is of an aborted one."""
         self.offset = int(batch[scan.BATCH_OFFSET])
         producer = int(batch[scan.BATCH_PRODUCER_ID])
         while self._expected and self._expected[-1][0] <= self.offset + int(batch[scan.BATCH_LAST_DELTA]):

@@ -170,7 +170,7 @@ class Control:
             self.stand()
         if not self.is_controller:
             return
-        if self._imbalance.is_over(self._clock.uptime_ms):
+        if self._imbalance.maybe_restart(self._clock.uptime_ms):
             self._is_imbalanced = self._settings.flag("auto.leader.rebalance.enable")
         self.look()
         if self._unclean:

@@ -78,8 +78,8 @@ class Checkpoints:
 
     def tick(self) -> None:
         uptime_ms = self._clock.uptime_ms
-        is_wanted = self.is_wanted and self._trims.is_over(uptime_ms)
-        if self._interval.is_over(uptime_ms) or is_wanted or self._is_urgent:
+        is_wanted = self.is_wanted and self._trims.maybe_restart(uptime_ms)
+        if self._interval.maybe_restart(uptime_ms) or is_wanted or self._is_urgent:
             self._write()
 
     def write_urgent(self) -> None:

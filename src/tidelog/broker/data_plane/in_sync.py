@@ -25,7 +25,7 @@ from tidelog.protocol.fetch import FetchPartition
 from tidelog.replication.leading import IsrChange, Leading
 from tidelog.replication.partition import Partition
 
-CHANGES_TOGETHER = 100
+CHANGES_TOGETHER = 100  # in one multi: if one of them is refused, all are read back
 
 
 class InSync:
@@ -57,10 +57,9 @@ class InSync:
             if partition.leadership is not None and partition.end_await():
                 self._advanced.emit(partition)
 
-    @property
-    def is_review_due(self) -> bool:
-        """Whether followers may have fallen behind since all ISRs were last reviewed; asked once a tick."""
-        return self._lag.is_over(self._clock.uptime_ms)
+    def maybe_begin_review(self) -> bool:
+        """Whether all ISRs are to be reviewed in this tick: followers may have fallen behind."""
+        return self._lag.maybe_restart(self._clock.uptime_ms)
 
     def tick(self) -> None:
         for partition in self.leading.end_awaits(self._clock.uptime_ms):

@@ -165,7 +165,7 @@ class Replicas:
         if self._to_hurry:
             self._sessions.hurry(self._to_hurry)
             self._to_hurry = {}
-        if self.in_sync.is_review_due:
+        if self.in_sync.maybe_begin_review():
             self._review_all()
         self.fetching.tick()
         self._sessions.tell_moved()

@@ -39,7 +39,7 @@ class Retention:
         self._held: dict[Partition, None] = {}  # looked at again when they are flushed
 
     def tick(self) -> None:
-        if self._interval.is_over(self._clock.uptime_ms) and not self._queue:
+        if self._interval.maybe_restart(self._clock.uptime_ms) and not self._queue:
             self._queue.extend(self._partitions.all())
 
     @property

@@ -195,12 +195,12 @@ class Runtime(Generic[M]):
     def run(self, shard: Shard[M], command: Command[M]) -> bool:
         """Have a command carried out, after all that was due before it; whether the shard could still do
         that. If not, it has been given up, and loads."""
-        if not self._is_current(shard):
+        if not self._catch_up(shard):
             return False
         self._run(shard, command)
         return True
 
-    def _is_current(self, shard: Shard[M]) -> bool:
+    def _catch_up(self, shard: Shard[M]) -> bool:
         """Let all take effect that comes before a request: a timer that is due fires first, also if the loop
         is late. Whether the shard still serves after that."""
         with suppress(Exception):  # told by the event of giving up: who is here now did not ask for it
@@ -232,7 +232,7 @@ class Runtime(Generic[M]):
         """The turn that this moment's independent commands share; None, and the ticket is told, if the shard
         cannot be asked any more. `gathered` must follow."""
         next_ms = shard.machine.timers.next_ms
-        if next_ms is not None and next_ms <= self._clock.uptime_ms and not self._is_current(shard):
+        if next_ms is not None and next_ms <= self._clock.uptime_ms and not self._catch_up(shard):
             ticket.fail(ErrorCode.coordinator_load_in_progress)
             return None
         turn = shard.gathered

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONNECT = "zookeeper.connect"
 TLS = "zookeeper.ssl.client.enable"
 CHECK_NAMES = "zookeeper.ssl.endpoint.identification.algorithm"
-POLL_SECONDS = 0.02
+POLL_SECONDS = 0.02  # between two looks at a connection, which takes milliseconds
 # How soon kazoo tries again, in seconds: a broker cannot do without its store for long.
 RETRIES = {"max_tries": -1, "delay": 0.05, "backoff": 2, "max_delay": 1.0}
 

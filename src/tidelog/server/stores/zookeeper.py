@@ -66,7 +66,7 @@ from tidelog.cluster.store import (
     Write,
 )
 
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.1  # between two attempts; how late the thread sees that the store is closed
 _CREATION_OVERHEAD = 100  # who may do what with it is a part of it
 _OPERATION_OVERHEAD = 24  # its kind, lengths, a version
 _TRIED = f"{NAMES}/~"  # which is the name of no topic

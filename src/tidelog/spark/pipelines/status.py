@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-LOCK_ATTEMPTS = 3
+LOCK_ATTEMPTS = 3  # a process that only checks has let go of it by then
 LOCK_PAUSE_S = 0.02  # a process that checks whether a run is alive holds the lock for a moment
 RUNNING, STOPPED, FAILED, KILLED = "running", "stopped", "failed", "killed"
 
