@@ -34,7 +34,12 @@ UNBUILT = (
     "src/tidelog/broker/data_plane/fetching.py",
     "src/tidelog/broker/data_plane/hosting.py",
     "src/tidelog/broker/data_plane/logs.py",
+    "src/tidelog/broker/data_plane/marker_writes.py",
+    "src/tidelog/broker/data_plane/marking.py",
     "src/tidelog/broker/data_plane/replicas.py",
+    "src/tidelog/broker/data_plane/transacting.py",
+    "src/tidelog/broker/data_plane/transactions.py",
+    "src/tidelog/broker/data_plane/verifying.py",
 )
 LINES_MAX = 500
 LONG_FILES: dict[str, str] = {}

@@ -47,6 +47,12 @@ class Following:
 
     def plan(self, step: Cut | BeginAt) -> None:
         self.cuts.plan(Fetcher(1, 1, LIMITS), [(self.partition, step)])
+        self.work()
+
+    def work(self) -> None:
+        """The steps that have a turn by now."""
+        while self.cuts.has_work:
+            self.cuts.work()
 
     def jobs(self, kind: type[Job]) -> list[Job]:
         """All that is asked for now, which must be of that kind."""
@@ -58,6 +64,7 @@ class Following:
         jobs = self.jobs(kind)
         for job in jobs:
             run_job(job)
+        self.work()
         return len(jobs)
 
 

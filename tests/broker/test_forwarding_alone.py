@@ -7,7 +7,7 @@ import pytest
 from tests.broker.parts import Controlled
 from tidelog.base.limits import FORWARD_WAIT_MS
 from tidelog.broker.control_plane import forwarding as module
-from tidelog.broker.peers import FORWARD, PeerClose, PeerSend
+from tidelog.broker.peers import FORWARD, PeerSend
 
 FRAME = bytes(range(20))
 
@@ -63,39 +63,6 @@ def test_who_becomes_the_controller_meanwhile_serves_it_here(sending: Sending) -
     sending.plane.stand()
     sending.pass_time(1)
     assert sending.served == 1 and sending.sent() == []
-
-
-def test_an_answer_goes_to_who_asked_whatever_the_order(sending: Sending) -> None:
-    sending.plane.elect_other(2)
-    sending.send()
-    sending.send()
-    first, second = sending.sent()
-    for each, answer in ((second, b"second"), (first, b"first")):
-        sending.forwarding.on_frame(2, memoryview(number_of(each) + answer))
-    assert sending.heard == [number_of(second) + b"second", number_of(first) + b"first"]
-
-
-def test_an_answer_that_nobody_waits_for_is_dropped(sending: Sending) -> None:
-    sending.forwarding.on_frame(2, memoryview(bytes(8)))
-    assert sending.heard == []
-
-
-def test_the_end_of_a_connection_ends_what_was_sent_on_it_and_nothing_else(sending: Sending) -> None:
-    for node_id in (2, 3):
-        sending.forwarding.ask(node_id, FRAME, sending.hear)
-    sending.forwarding.on_closed(2)
-    assert sending.heard == [None]
-
-
-def test_nobody_waits_longer_than_the_bound(sending: Sending) -> None:
-    sending.send()
-    sending.forwarding.ask(2, FRAME, sending.hear)
-    sending.pass_time(FORWARD_WAIT_MS - 1)
-    assert sending.heard == []
-    sending.sent()
-    sending.pass_time(1)
-    assert sending.heard == [None, None]
-    assert sending.plane.kernel.outbox.take_effects() == [PeerClose(2, FORWARD)]
 
 
 def test_what_is_forwarded_is_bounded_and_more_is_answered_here(

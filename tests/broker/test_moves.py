@@ -390,7 +390,7 @@ def follow(harness: Harness) -> Partition:
 def cut(harness: Harness, partition: Partition, offset: int) -> None:
     replicas = harness.broker.replicas
     replicas.cuts.plan(replicas.fetching.fetcher(2), [(partition, Cut(offset))])
-    harness.run_flushes()
+    harness.run_cuts()
 
 
 def test_a_follower_s_log_moves(harness: Harness) -> None:

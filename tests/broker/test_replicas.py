@@ -21,7 +21,7 @@ from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch import FetchPartition, FetchRequest
 from tidelog.protocol.fetch_client import ReceivedPartition
 from tidelog.replication.fetcher import Fetcher, Received
-from tidelog.replication.follower import Cut
+from tidelog.replication.follower import BeginAt, Cut
 from tidelog.replication.partition import Partition
 
 
@@ -41,13 +41,14 @@ def test_a_cut_that_waited_is_not_carried_out_again_on_what_came_since(tmp_path:
         replicas.cuts.plan(fetcher, [(partition, Cut(10))])
     partition.log.recovery_point = 0
     replicas.cuts.plan(fetcher, [(partition, Cut(10))])
-    harness.run_flushes()
+    harness.run_cuts()
     assert (partition.log.end_offset, replicas.cuts.count) == (10, 1)
     partition.append_own(make_batch(10), harness.broker.clock.now_ms)  # as what is replicated
     checkpoints = [effect for effect in harness.broker.outbox.effects if isinstance(effect, Checkpoint)]
     assert checkpoints
     for checkpoint in checkpoints:
         checkpoint.on_done(None)
+    harness.run_cuts()
     assert (partition.log.end_offset, replicas.cuts.count) == (20, 1)
 
 
@@ -288,6 +289,30 @@ def test_segments_leave_durably_before_the_last_one_is_cut_and_nobody_waits_on_t
     harness.release_flushes()
     assert not partition.is_cutting and partition.floor is None
     assert harness.broker.replicas.cuts.count == 1
+
+
+def test_each_cut_has_a_turn_of_its_own(tmp_path: Path) -> None:
+    """A cut walks a segment: thousands in one turn would hold the loop for seconds."""
+    harness = Harness(tmp_path)
+    broker, cuts = harness.broker, harness.broker.replicas.cuts
+    harness.create_topic("t", 3)
+    fetcher = broker.replicas.fetching.fetcher(2)
+    planned: list[tuple[Partition, Cut | BeginAt]] = []
+    for index in range(3):
+        partition = harness.partition("t", index)
+        partition.append_own(make_batch(10), broker.clock.now_ms)
+        partition.become_follower(PartitionFacts(2, 1, [2], [2, 1], 9))
+        partition.high_watermark = 0
+        planned.append((partition, Cut(0)))
+    cuts.plan(fetcher, planned)
+    ends = []
+    for _ in range(3):
+        assert broker.has_work
+        broker.work()
+        ends.append([each.log.end_offset for each, _ in planned])
+    assert ends == [[0, 10, 10], [0, 0, 10], [0, 0, 0]]
+    harness.settle()
+    assert cuts.count == 3
 
 
 def test_a_cut_waits_for_a_flush_that_is_under_way(tmp_path: Path) -> None:

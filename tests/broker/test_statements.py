@@ -11,9 +11,10 @@ import pytest
 
 from tests.broker.test_replicas import given_up
 from tests.wire.harness import Harness
+from tidelog.broker.data_plane import statements
 from tidelog.broker.data_plane.statements import stamp_of
 from tidelog.cluster.facts import LOST_STAMP, NOBODY, OFFLINE_STAMP, TORN_STAMP, BrokerEpoch, BrokerFacts
-from tidelog.cluster.store import Multi, Node, Write
+from tidelog.cluster.store import Action, Multi, Node, Outcome, Write
 from tidelog.log.scan import Damage
 from tidelog.log.trust import Kept
 from tidelog.protocol.errors import CorruptBatch, ErrorCode
@@ -207,3 +208,25 @@ def test_what_is_stated_is_not_stated_again_because_somebody_asked_meanwhile(har
     harness.release_store()
     harness.advance(100)
     assert partition.kept is Kept.WHOLE
+
+
+def test_a_failed_disk_gives_up_its_partitions_many_in_a_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "STATED_TOGETHER", 2)
+    harness = Harness(tmp_path)
+    harness.create_topic("t", 5)
+    written: list[int] = []
+    perform = harness.store.perform
+
+    def count(action: Action) -> Outcome:
+        if isinstance(action, Multi):
+            written.append(sum(isinstance(each, Write) for each in action.operations))
+        return perform(action)
+
+    monkeypatch.setattr(harness.store, "perform", count)
+    harness.broker.disks.fail(harness.partition("t").directory, OSError(5, "Input/output error"))
+    for _ in range(6):
+        harness.advance(100)
+    assert written == [2, 2, 2, 2, 2], "of each the loss, and that its log ends nowhere"
+    assert {each.leader for each in harness.broker.image.topics["t"].partitions.values()} == {NOBODY}

@@ -76,7 +76,7 @@ def test_who_is_not_the_controller_asks_it_and_waits_until_the_topic_is_known() 
     making.have_created()
     (sent,) = making.plane.stored.others
     assert isinstance(sent, PeerSend) and sent.node_id == 2 and b"t" in sent.frame
-    making.plane.forwarding.on_frame(2, memoryview(bytes(sent.frame[8:12]) + bytes(20)))
+    making.plane.forwarding.asking.on_frame(2, memoryview(bytes(sent.frame[8:12]) + bytes(20)))
     assert making.heard == []
     making.plane.image.topics["t"] = None  # type: ignore[assignment]  # that it is there is enough
     making.plane.forwarding.tick()

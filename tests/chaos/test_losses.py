@@ -12,11 +12,11 @@ import pytest
 from tests.chaos.awaiting import await_that
 from tests.chaos.files import active_segment, batches_of
 from tests.chaos.machines import Machines
-from tests.chaos.reading import check_topic
+from tests.chaos.reading import Findings, check_topic
 from tests.chaos.replicas import differing_replicas
 from tests.chaos.truth import NOBODY
 from tests.chaos.workload import IDEMPOTENT, Load
-from tests.soak import is_soak
+from tests.soak import Tally, is_soak, record
 
 pytestmark = pytest.mark.usefixtures("needs_zookeeper")
 
@@ -56,22 +56,33 @@ def test_a_broker_that_lost_its_log_does_not_lead_though_it_is_back_first(
     with Machines(tmp_path, 3, 1, settings) as machines:
         machines.create("first", 1)  # by which all brokers are known to each other
         machines.await_whole()
+        outcome, findings = "failed", Findings()
         with Load(machines.bootstrap_servers, TOPIC, PARTITIONS, WRITERS, replicas=3) as load:
-            load.resume()
-            load.await_acknowledged(RECORDS)
-            load.finish()
-            for node_id in machines.brokers:
-                machines.kill(node_id)
-            lose(machines.data(LOSER))
-            await_that(lambda: machines.truth.brokers() == set(), "sessions do not end", WAIT_S)
-            machines.start([LOSER])
-            await_that(
-                lambda: [each.leader for each in machines.truth.partitions(TOPIC)] == [NOBODY] * PARTITIONS,
-                "the broker that lost its log leads",
-                WAIT_S,
-            )
-            machines.start([node_id for node_id in machines.brokers if node_id != LOSER])
-            machines.await_whole()
-            findings = check_topic(machines.bootstrap_servers, load)
-            assert findings.is_clean, findings
-        assert differing_replicas(machines) == []
+            try:
+                load.resume()
+                load.await_acknowledged(RECORDS)
+                load.finish()
+                _kill_all_and_start_the_loser_first(machines, lose)
+                findings = check_topic(machines.bootstrap_servers, load)
+                assert findings.is_clean, findings
+                assert differing_replicas(machines) == []
+                outcome = "passed"
+            finally:
+                counts = len(machines.brokers), load.acknowledged_count
+                tally = Tally(outcome, *counts, findings.missing_count, findings.duplicated_count, 0)
+                record(f"{lose.__name__.replace('_', ' ')} of one of three killed brokers", tally)
+
+
+def _kill_all_and_start_the_loser_first(machines: Machines, lose: Callable[[Path], None]) -> None:
+    for node_id in machines.brokers:
+        machines.kill(node_id)
+    lose(machines.data(LOSER))
+    await_that(lambda: machines.truth.brokers() == set(), "sessions do not end", WAIT_S)
+    machines.start([LOSER])
+    await_that(
+        lambda: [each.leader for each in machines.truth.partitions(TOPIC)] == [NOBODY] * PARTITIONS,
+        "the broker that lost its log leads",
+        WAIT_S,
+    )
+    machines.start([node_id for node_id in machines.brokers if node_id != LOSER])
+    machines.await_whole()

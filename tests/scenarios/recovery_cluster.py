@@ -184,7 +184,10 @@ class RecoveryCluster:
         for ends, link in list(self._links.items()):
             if link.connection in woken:
                 self._send_answers(ends, link)
-        while broker.outbox.effects:
+        cuts = broker.replicas.cuts
+        while broker.outbox.effects or cuts.has_work:
+            if cuts.has_work:
+                cuts.work()
             self._run_effects(machine, broker)
         for event in broker.outbox.take_events():
             fields = " ".join(f"{name}={value}" for name, value in event.fields.items())

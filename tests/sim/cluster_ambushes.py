@@ -111,7 +111,8 @@ class Ambushes:
 
     def _strike(self, victim: ClusterNode, is_of_disk: bool) -> None:
         world = self._world
-        if victim not in world.faults.running() or not world.may_lose([victim.node_id], is_of_disk):
+        may_strike = world.damage.may_harm(victim) if is_of_disk else world.may_lose([victim.node_id], False)
+        if victim not in world.faults.running() or not may_strike:
             return
         world.end_uncleanly(victim, loses_power=not is_of_disk)
         if is_of_disk:

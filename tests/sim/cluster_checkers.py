@@ -172,8 +172,14 @@ class ControllerEpochMonotonic:
         old, new = json.loads(before), json.loads(after)
         if new["leader"] == NOBODY or {*old["isr"], *old["eligible"]} == {new["leader"]}:
             return False  # one that gives up leading, or that nobody can lead in place of
-        has_epoch = old["leader_epoch"] != new["leader_epoch"] and old.get("flush") == new.get("flush")
+        is_same = old.get("flush") == new.get("flush") and not _have_lost(old["members"], new["members"])
+        has_epoch = old["leader_epoch"] != new["leader_epoch"] and is_same
         return bool(old["leader"] != new["leader"] or has_epoch)
+
+
+def _have_lost(old: dict[str, int], new: dict[str, int]) -> bool:
+    """Whether a member states that its log has lost records."""
+    return any(stamp < 0 <= old.get(node_id, 0) for node_id, stamp in new.items())
 
 
 class HighWatermarkNeverFalls:

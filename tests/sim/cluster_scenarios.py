@@ -24,15 +24,20 @@ from tests.sim.cluster_plan import Plan, TopicPlan, like, quiet
 from tests.sim.cluster_tree import Backup
 from tests.sim.disk import SimulatedDirectory
 from tests.sim.store import Fate
+from tidelog.cluster.facts import NOBODY
 from tidelog.cluster.paths import BROKERS, CONTROLLER, CONTROLLER_EPOCH, TOPICS
 from tidelog.cluster.store import Multi, StoreRequest, Write
+from tidelog.log.pages import Unready
 from tidelog.log.trust import LOSS_MARK
+from tidelog.protocol.errors import CorruptBatch
 
 WORK_MS = 3_000
 WAIT_MS = 30_000
 SESSION_MS = 4_000
 NEVER_MS = 1_000_000
 BATCHES_LOST = 8  # more than can be under way
+MAGIC_POSITION = 16
+LOOKUPS_MAX = 100
 
 
 class Worst(Random):
@@ -186,6 +191,26 @@ class Story:
         file = max(name for name in self.folder(node).names() if name.endswith(".log"))
         self.folder(node).flip(file, place + 65, 3)
 
+    def meet_damage(self, node: ClusterNode) -> None:
+        """A broker that runs is asked for a batch that its disk has damaged."""
+        folder, broker = self.folder(node), node.broker
+        file = max(name for name in folder.names() if name.endswith(".log"))
+        places = batch_places(folder)
+        offset, place = places[len(places) // 2]
+        folder.flip(file, place + MAGIC_POSITION, 5)
+        assert broker is not None
+        partition = broker.partitions.find(self.spot.topic, self.spot.partition)
+        assert partition is not None
+        for _ in range(LOOKUPS_MAX):
+            try:
+                partition.log.read(offset, partition.high_watermark, 1)
+            except Unready as lookup:
+                lookup.step()
+            except CorruptBatch as problem:
+                broker.lookups.damaged.note(partition, problem)
+                return
+        raise Violation("damage is not met")
+
     def remove_folder(self, node: ClusterNode) -> None:
         self.world.lost.on_loss(node.node_id, is_of_disk=True)
         name = f"{self.spot.topic}-{self.spot.partition}"
@@ -308,6 +333,39 @@ def disk_replaced_though_flushed() -> None:
     story.kill(story.a, story.b)
     story.world.damage.replace_disk(story.a)
     story.start_first(story.a, story.b)
+
+
+def damage_met_by_a_reader() -> None:
+    """Below the recovery point. The leader resigns and fetches the damaged segment from another one."""
+    story = Story(replicas=3)
+    a = story.a
+    story.meet_damage(a)
+    story.wait(lambda: story.facts["leader"] not in (a.node_id, NOBODY), "who cannot read its log leads on")
+    _leave_alone(story, a)
+
+
+def damage_met_by_a_reader_of_a_follower() -> None:
+    """The leader leads on; the follower is out until it has fetched the damaged segment."""
+    story = Story(replicas=3)
+    b = story.b
+    story.meet_damage(b)
+    story.wait(lambda: story.facts["members"][str(b.node_id)] < 0, "who cannot read its log counts")
+    _leave_alone(story, b)
+
+
+def _leave_alone(story: Story, node: ClusterNode) -> None:
+    """It is in sync again; then the others lose their disks."""
+    stamps = [str(each.node_id) for each in (story.a, story.b, story.c)]
+    story.wait(
+        lambda: story.is_in_sync and all(story.facts["members"][each] >= 0 for each in stamps),
+        "not in sync again",
+    )
+    story.quiet()
+    others = [each for each in (story.a, story.b, story.c) if each is not node]
+    story.kill(*others)
+    for each in others:
+        story.world.damage.replace_disk(each)
+    story.start_first(*others)
 
 
 def flush_asked_of_a_quiet_topic() -> None:
@@ -732,6 +790,8 @@ STORIES = {
         directory_gone,
         bit_flipped,
         bit_flipped_and_power_cut,
+        damage_met_by_a_reader,
+        damage_met_by_a_reader_of_a_follower,
         disk_replaced_though_flushed,
         end_below_checkpoint,
         killed_before_it_registered,

@@ -112,9 +112,10 @@ class BrokerOnDisk:
     def settle(self) -> None:
         """Do what the broker asked for, but for the fsyncs."""
         self.broker.waiting.wake()
-        while self.broker.outbox.effects or self.broker.retention.has_work:
-            if self.broker.retention.has_work:
-                self.broker.retention.work()
+        retention, cuts = self.broker.retention, self.broker.replicas.cuts
+        while self.broker.outbox.effects or retention.has_work or cuts.has_work:
+            if retention.has_work or cuts.has_work:
+                (retention if retention.has_work else cuts).work()
                 continue
             effect = self.broker.outbox.effects.pop(0)
             if isinstance(effect, StoreRequest):

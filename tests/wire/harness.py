@@ -148,6 +148,14 @@ class Harness:
         else:
             run_job(flush)
 
+    def run_cuts(self) -> None:
+        """Cuts that have a turn, with their flushes, and nothing else."""
+        cuts = self.broker.replicas.cuts
+        self.run_flushes()
+        while cuts.has_work:
+            cuts.work()
+            self.run_flushes()
+
     def write_checkpoints(self) -> None:
         held, self.held_checkpoints = self.held_checkpoints, []
         for checkpoint in held:

@@ -416,7 +416,7 @@ def test_a_follower_s_reader_is_told_when_its_log_was_cut(empty: Harness) -> Non
     replicas.cuts.plan(replicas.fetching.fetcher(2), [(partition, Cut(2))])
     for checkpoint in [each for each in empty.broker.outbox.effects if isinstance(each, Checkpoint)]:
         checkpoint.on_done(None)
-    empty.run_flushes()
+    empty.run_cuts()
     assert partition.log.end_offset == 2
     (part,) = reader.ask().values()
     assert part.error_code == ErrorCode.offset_not_available

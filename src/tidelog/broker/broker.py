@@ -328,6 +328,7 @@ class Broker:
             or self.coordinators.has_work
             or self.lookups.has_work
             or self.retention.has_work
+            or self.replicas.cuts.has_work
         )
 
     def work(self) -> None:
@@ -340,6 +341,8 @@ class Broker:
             self.coordinators.work()
         if self.retention.has_work:
             self.retention.work()
+        if self.replicas.cuts.has_work:
+            self.replicas.cuts.work()
 
     # Time.
 

@@ -62,6 +62,15 @@ def give_up(facts: PartitionFacts, node_id: int, stamp: int) -> PartitionFacts |
     return stated
 
 
+def give_up_log(facts: PartitionFacts, node_id: int, stamp: int) -> PartitionFacts | None:
+    """The partition with the statement of a follower that will cut its log and fetch it again. The leader
+    leads under a new epoch: an earlier fetch could have the follower admitted to the ISR before the cut."""
+    stated = state(facts, node_id, stamp)
+    if stated is None or facts.leader == NOBODY:
+        return stated
+    return replace(stated, leader_epoch=stated.leader_epoch + 1)
+
+
 def elect(image: Image, facts: PartitionFacts, settings: TopicSettings) -> PartitionFacts | None:
     """The partition with the best possible leader; None if that is the present state."""
     able = [n for n in facts.replicas if image.is_able(n) and image.counts(facts, n)]

@@ -96,6 +96,17 @@ def end_below(log: Log, offset: int) -> int:
     return log.end_offset if offset >= log.end_offset else _find_cut(log, offset)[2]
 
 
+def note_damage(log: Log, offset: int) -> None:
+    """A read met damage in the segment that holds the offset."""
+    if offset >= log.bases[0]:
+        log.segments[bisect_right(log.bases, offset) - 1].is_damaged = True
+
+
+def first_damaged(log: Log) -> int | None:
+    """Where the first segment begins in which a read met damage."""
+    return next((each.base_offset for each in log.segments if each.is_damaged), None)
+
+
 def truncate(log: Log, offset: int, now_ms: int) -> list[str]:
     """Cut off batches that hold `offset` or are above it; the renamed files, for removal.
 

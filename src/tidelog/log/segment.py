@@ -40,6 +40,7 @@ class Segment:
         "_rebuilt_end",
         "base_offset",
         "created_ms",
+        "is_damaged",
         "is_index_full",
         "offset_index",
         "rebuild",
@@ -62,6 +63,7 @@ class Segment:
         self.rebuild: IndexRebuild | None = None  # of the offset index, under way
         self._rebuilt_end = 0  # the position as far as the last one has come
         self._damage: Damage | None = None  # that it met there
+        self.is_damaged = False  # a read met damage: a follower replaces the segment (`log.replica`)
 
     @property
     def file(self) -> File:

@@ -33,6 +33,7 @@ from tidelog.base.limits import (
 from tidelog.base.pending import Pending
 from tidelog.log.markers import End, Marked
 from tidelog.log.pages import Unready
+from tidelog.log.replica import note_damage
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
 from tidelog.protocol.records import Marker, build_pairs
 from tidelog.replication.journal_reader import JournalReader
@@ -89,10 +90,9 @@ class Journal:
         except Unready as lookup:
             lookup.step()
         except CorruptBatch as problem:
-            partition = self.partition
-            self.failure = (
-                f"{partition.topic}-{partition.index} at offset {self._reader.next_offset}: {problem}"
-            )
+            partition, offset = self.partition, self._reader.next_offset
+            self.failure = f"{partition.topic}-{partition.index} at offset {offset}: {problem}"
+            note_damage(partition.log, offset)
 
     def _read(self) -> None:
         log = self.partition.log

@@ -4,9 +4,12 @@
 |---------------------------------------------|------------------------------------------------------|
 | the leader says where to cut                | a checkpoint, if less will be flushed than was       |
 | a flush is under way                        | its end                                              |
-| whole segments leave                        | a flush                                              |
-| the last segment is cut                     | a flush                                              |
+| whole segments leave                        | a turn of the loop, then a flush                     |
+| the last segment is cut                     | a turn of the loop, then a flush                     |
 | the follower asks for more, or another role |                                                      |
+
+A cut walks the segment that is the last one then, so each has a turn of its own: after the loss of a leader
+thousands may be due at once.
 
 **Invariant:** nothing is appended to a log between a cut and the flush that makes it durable, and no fsync is
 on the loop.
@@ -14,6 +17,7 @@ on the loop.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -58,6 +62,7 @@ class Cuts:
         self._planned: dict[Partition, Cut | BeginAt] = {}
         self._due: dict[Partition, tuple[int, Cut | BeginAt]] = {}  # when a flush has ended
         self._cutting: dict[Partition, Cutting] = {}
+        self._ready: deque[Callable[[], None]] = deque()  # steps that wait for a turn
         self.count = 0  # of logs that had something the leader did not
 
     def is_pending(self, partition: Partition) -> bool:
@@ -86,25 +91,36 @@ class Cuts:
             is_leaving = self._relocation.is_leaving(partition)
             kept_offset = max(log.recovery_point, log.start_offset, partition.high_watermark)
             if floor >= kept_offset and not is_leaving:
-                self._carry_out(partition, epoch, step)
+                self._ready.append(partial(self._carry_out, partition, epoch, step))
                 continue
             partition.plan_cut(floor)
-            self._checkpoints.wait(partial(self._carry_out, partition, epoch, step))
+            self._wait_for_checkpoint(partial(self._carry_out, partition, epoch, step))
         self._checkpoints.write_urgent()
+
+    def _wait_for_checkpoint(self, then: Callable[[], None]) -> None:
+        self._checkpoints.wait(partial(self._ready.append, then))
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._ready)
+
+    def work(self) -> None:
+        """One step of one cut."""
+        self._ready.popleft()()
 
     def on_flushed(self, partition: Partition) -> None:
         cutting = self._cutting.get(partition)
         if cutting is not None:
-            self._go_on(partition, cutting)
+            self._ready.append(partial(self._go_on, partition, cutting))
         elif partition in self._due:
-            self._carry_out(partition, *self._due.pop(partition))
+            self._ready.append(partial(self._carry_out, partition, *self._due.pop(partition)))
 
     def _carry_out(self, partition: Partition, epoch: int, step: Cut | BeginAt) -> None:
         """Unless the leader was asked again meanwhile: what it said last is what counts, and counts once."""
         if self._planned.get(partition) is not step:
             return
         if self._relocation.is_leaving(partition):
-            self._checkpoints.wait(partial(self._carry_out, partition, epoch, step))
+            self._wait_for_checkpoint(partial(self._carry_out, partition, epoch, step))
         elif partition.role is not Role.FOLLOWER or partition.leader_epoch != epoch:
             del self._planned[partition]  # somebody else leads by now, and will say what to do
             partition.cancel_cut()
@@ -132,6 +148,8 @@ class Cuts:
 
     def _go_on(self, partition: Partition, cutting: Cutting) -> None:
         """What was cut so far is durable."""
+        if self._cutting.get(partition) is not cutting or partition.is_flushing:
+            return  # the end of that flush brings it here again
         log, step = partition.log, cutting.step
         try:
             is_whole = not isinstance(step, Cut) or end_below(log, step.offset) >= log.end_offset

@@ -9,6 +9,8 @@ from tidelog.base.events import error
 from tidelog.base.limits import DAMAGE_TOLD_MAX
 from tidelog.broker.data_plane.statements import Statements
 from tidelog.broker.outbox import Outbox
+from tidelog.log.format.names import base_in_name
+from tidelog.log.replica import note_damage
 from tidelog.log.scan import Damage
 from tidelog.protocol.errors import CorruptBatch, ErrorCode
 from tidelog.replication.partition import Partition, Role
@@ -34,7 +36,10 @@ class Damaged:
             self._told[key] = None
             name, directory = f"{partition.topic}-{partition.index}", partition.directory.path
             self._outbox.tell(error("log damaged", partition=name, directory=directory, problem=str(problem)))
+        if isinstance(problem, Damage) and (base_offset := base_in_name(problem.file)) is not None:
+            note_damage(partition.log, base_offset)
         if partition.role is not Role.LEADER:
+            self._statements.give_up_log(partition, place)
             return _STORAGE
         self._statements.give_up(partition, place)  # to a member that can read it
         return _CORRUPT

@@ -27,6 +27,8 @@ from tidelog.broker.signal import PartitionSignals
 from tidelog.broker.standing import Standing
 from tidelog.broker.store_desk import StoreDesk
 from tidelog.cluster.facts import FLUSHED, NOBODY, PartitionFacts
+from tidelog.log.replica import first_damaged
+from tidelog.replication.follower import Cut
 from tidelog.replication.partition import Partition, Role
 from tidelog.replication.throttle import Throttle
 
@@ -102,15 +104,26 @@ class Replicas:
         if facts.leader != partition.leader_id or partition.role is Role.LEADER:
             self.fetching.leave(partition)
         was_leader = partition.role is Role.LEADER
-        if facts.leader_epoch != partition.leader_epoch:
+        is_new_epoch = facts.leader_epoch != partition.leader_epoch
+        if is_new_epoch:
             self.cuts.drop(partition)
         partition.become_follower(facts)
         self._leading.drop(partition)
         if was_leader:
             self._resigned.emit(partition)
         self._advanced.emit(partition)
-        if facts.leader not in (NOBODY, self._node_id):
+        if facts.leader in (NOBODY, self._node_id):
+            return
+        if is_new_epoch:
+            self._maybe_replace(partition, facts)
+        if partition.is_open:
             self.fetching.join(partition, facts.leader)
+
+    def _maybe_replace(self, partition: Partition, facts: PartitionFacts) -> None:
+        """Damaged segments are dropped and fetched again, with all that follows them."""
+        offset = first_damaged(partition.log)
+        if offset is not None and self._statements.may_replace(facts):
+            self.cuts.plan(self.fetching.fetcher(facts.leader), [(partition, Cut(offset))])
 
     def drop(self, partition: Partition) -> None:
         """The partition is gone, or its disk is."""

@@ -16,7 +16,7 @@ from tidelog.base.limits import DAMAGE_TOLD_MAX, STATED_TOGETHER
 from tidelog.broker.data_plane.partitions import Partitions
 from tidelog.broker.standing import Standing
 from tidelog.broker.store_desk import StoreDesk
-from tidelog.cluster.elections import answer, give_up, state
+from tidelog.cluster.elections import answer, give_up, give_up_log, state
 from tidelog.cluster.facts import (
     LOST_STAMP,
     NOBODY,
@@ -30,6 +30,7 @@ from tidelog.cluster.store import Done, Operation, Outcome, ReadNodes, Tree, Wri
 from tidelog.log.trust import Kept
 from tidelog.replication.partition import Partition, Role
 
+COUNTING_TO_REPLACE = 2  # other members, before a damaged log is cut
 _STAMPS = {Kept.TORN: TORN_STAMP, Kept.LOST: LOST_STAMP}
 
 
@@ -70,17 +71,41 @@ class Statements:
         """This broker leads and cannot read what it should have at that place: let another member lead that
         has all of it, if there is one (R17). Once for each place: were the others no better, leaders would
         circle."""
+        facts = self._facts_of(partition)
+        if facts is not None and any(map(self._image.is_able, self._others_counting(facts))):
+            self._give_up_once(partition, place)
+
+    def give_up_log(self, partition: Partition, place: str) -> None:
+        """The same of a follower that counts, if it may cut its log then (`may_replace`). One that does not
+        count has nothing to state, and would state it once it counts again."""
+        facts = self._facts_of(partition)
+        if facts is None or not self._is_member(facts):
+            return
+        if len(self._others_counting(facts)) >= COUNTING_TO_REPLACE:
+            self._give_up_once(partition, place)
+
+    def may_replace(self, facts: PartitionFacts) -> bool:
+        """Whether this replica may drop damaged segments to fetch them again (R17), at the beginning of an
+        epoch. It must not count, and it cannot join the ISR before the cut, because it has not fetched under
+        this epoch. Enough others must count: one of them may be damaged too, or fail meanwhile."""
+        return not self._is_member(facts) and len(self._others_counting(facts)) >= COUNTING_TO_REPLACE
+
+    def _is_member(self, facts: PartitionFacts) -> bool:
+        """Whether this replica is listed, and has not stated a loss."""
+        return self._node_id in facts.listed and facts.stamp(self._node_id) >= 0
+
+    def _others_counting(self, facts: PartitionFacts) -> list[int]:
+        return [n for n in facts.listed if n != self._node_id and self._image.counts(facts, n)]
+
+    def _give_up_once(self, partition: Partition, place: str) -> None:
         key = (partition.topic_id, partition.index, place)
         if key in self._given_up:
             return
-        image, facts = self._image, self._facts_of(partition)
-        others = [n for n in facts.listed if n != self._node_id] if facts is not None else []
-        if any(facts and image.is_able(n) and image.counts(facts, n) for n in others):
-            if len(self._given_up) >= DAMAGE_TOLD_MAX:
-                self._given_up.clear()
-            self._given_up[key] = None
-            partition.kept = Kept.LOST
-            self.note(partition)
+        if len(self._given_up) >= DAMAGE_TOLD_MAX:
+            self._given_up.clear()
+        self._given_up[key] = None
+        partition.kept = Kept.LOST
+        self.note(partition)
 
     def forget(self, partition: Partition) -> None:
         self._due.pop(partition, None)
@@ -133,7 +158,11 @@ class Statements:
         if facts is None:
             return None
         is_offline = partition.role is Role.OFFLINE
-        act = give_up if is_offline or partition.kept is Kept.LOST else state
+        act = state
+        if is_offline or (partition.kept is Kept.LOST and facts.leader == node_id):
+            act = give_up
+        elif partition.kept is Kept.LOST:
+            act = give_up_log
         stated = act(facts, node_id, stamp_of(partition, facts.stamp(node_id)))
         has_seen = is_offline or (partition.is_open and partition.leader_epoch == facts.leader_epoch)
         if stated is not None or not has_seen or facts.leader != NOBODY:
