@@ -93,8 +93,10 @@ class Model:
             aborted.append(AbortedTransaction(header.producer_id, first, header.base_offset, stable))
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """What is decided by markers below the high watermark: by replaying no more than that."""
+        """What is decided by markers below the high watermark: by replaying no more than that. Never below the
+        log start, also if records of an open transaction were deleted."""
         seen = Model()
         seen.rows = [row for row in self.rows if row[0].last_offset < high_watermark]
         open_offsets = [known.transaction_offset for known in seen.producers()[0].values()]
-        return min([offset for offset in open_offsets if offset >= 0], default=high_watermark)
+        stable = min([offset for offset in open_offsets if offset >= 0], default=high_watermark)
+        return max(stable, self.start_offset)
