@@ -93,8 +93,8 @@ class Model:
             aborted.append(AbortedTransaction(header.producer_id, first, header.base_offset, stable))
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """What is decided by markers below the high watermark: by replaying no more than that. Never below the
-        log start, also if records of an open transaction were deleted."""
+        """What is decided by markers below the high watermark: by replaying no more than that. Never
+        below the log start, also if records of an open transaction were deleted."""
         seen = Model()
         seen.rows = [row for row in self.rows if row[0].last_offset < high_watermark]
         open_offsets = [known.transaction_offset for known in seen.producers()[0].values()]
