@@ -23,6 +23,7 @@ from tests.differential.world import COMPACTED, ORDERS, SCRATCH, SMALL, START_MS
 PRODUCE, FETCH, METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 0, 1, 3, 19, 20, 21
 ALTER_CONFIGS, ALTER_REPLICA_LOG_DIRS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS = 33, 34, 37, 44
 OFFSET_COMMIT, OFFSET_FETCH, OFFSET_DELETE = 8, 9, 47
+ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT, LIST_TRANSACTIONS = 24, 27, 28, 66
 JOIN_GROUP, DESCRIBE_GROUPS, CONSUMER_HEARTBEAT = 11, 15, 68
 REASSIGN, ALTER_SCRAM, UPDATE_FEATURES, UNREGISTER_BROKER, DESCRIBE_TOPIC_PARTITIONS = 45, 51, 57, 64, 75
 
@@ -107,6 +108,9 @@ API_POOLS: dict[tuple[int, str], Pool] = {
     (CONSUMER_HEARTBEAT, "member_id"): ("nobody", "x"),
     (CONSUMER_HEARTBEAT, "member_epoch"): (1, -1, -2, -3, 99),  # who joins has partitions of its own choice
     (ALTER_CONFIGS, "resource_type"): (2, 4, 8, 16, 32, 99),
+    (ADD_PARTITIONS_TO_TXN, "transactional_id"): ("", "x"),
+    (LIST_TRANSACTIONS, "producer_id_filters"): (-1, 10**15),  # that neither has given
+    (WRITE_TXN_MARKERS, "name"): ("absent", "a b", ""),  # a marker is a record
     (REASSIGN, "name"): ("absent", "a b", ""),
     (UNREGISTER_BROKER, "broker_id"): (7, -1, 99),  # of itself Kafka would let go
     (DESCRIBE_TOPIC_PARTITIONS, "topic_name"): (*KNOWN, "absent"),
@@ -126,7 +130,12 @@ UNIQUE_APIS = (
     ALTER_CONFIGS,
     DELETE_RECORDS,
     ALTER_SCRAM,
+    ADD_PARTITIONS_TO_TXN,
+    WRITE_TXN_MARKERS,
+    TXN_OFFSET_COMMIT,
 )
+# Where Kafka leaves out of its answer what names nothing, or does not answer at all.
+FILLED_APIS = (ADD_PARTITIONS_TO_TXN, WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT)
 
 
 def requests(api_key: int, version: int) -> st.SearchStrategy[Any]:
@@ -147,12 +156,15 @@ def _values(part: str, field: Field[Any], api_key: int, version: int) -> st.Sear
         inner = st.sampled_from(_typed(field, kind, pool))
     if is_array:
         unique = _identity if api_key in UNIQUE_APIS else None
-        inner = st.lists(inner, max_size=2, unique_by=unique).map(tuple)
+        least = int(api_key in FILLED_APIS)
+        inner = st.lists(inner, min_size=least, max_size=2, unique_by=unique).map(tuple)
     return st.one_of(inner, st.none()) if is_nullable and pool is None else inner
 
 
 def _identity(entry: Any) -> Any:
     """By what two entries of an array are the same."""
+    if hasattr(entry, "transactional_id"):
+        return entry.transactional_id
     names = (
         "name",
         "group_id",
@@ -162,6 +174,7 @@ def _identity(entry: Any) -> Any:
         "partition",
         "partition_index",
         "resource_name",
+        "producer_id",
     )
     return tuple(str(getattr(entry, name, "")) for name in names) if is_dataclass(entry) else entry
 

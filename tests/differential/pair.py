@@ -39,7 +39,7 @@ class Pair:
         self.tidelog = tidelog
         canonical = directories[kafka.name]
         self.names = {
-            side.name: Names(side.port, {}, directories[side.name], canonical, {}, {})
+            side.name: Names(side.port, {}, directories[side.name], canonical, {}, {}, {})
             for side in (kafka, tidelog)
         }
         self.differences: list[Difference] = []
@@ -99,6 +99,8 @@ class Pair:
             frame = frame.replace(canonical.bytes, own.bytes)
         for own_id, canonical_id in names.session_ids.items():
             frame = frame.replace(canonical_id.to_bytes(4, "big"), own_id.to_bytes(4, "big"))
+        for own_producer, canonical_producer in names.producers.items():
+            frame = frame.replace(canonical_producer.to_bytes(8, "big"), own_producer.to_bytes(8, "big"))
         for own_member, canonical_member in names.members.items():
             frame = frame.replace(canonical_member.encode(), own_member.encode())
         return frame.replace(names.canonical_directory, names.directory)
@@ -188,6 +190,15 @@ class Pair:
         assert len(canonical) == len(kafka) == len(tidelog), (canonical, kafka, tidelog)
         self.names["kafka"].members[kafka] = canonical
         self.names["tidelog"].members[tidelog] = canonical
+
+    def know_producer(self, canonical: int, kafka: int, tidelog: int) -> None:
+        """A transactional producer that both have given an id, under the id it has in requests."""
+        self.names["kafka"].producers[kafka] = canonical
+        self.names["tidelog"].producers[tidelog] = canonical
+
+    def has_topic(self, name: str) -> bool:
+        """Whether it was created before, on both."""
+        return topic_id(name) in self.names["tidelog"].topics.values()
 
     def settle(self, name: str, partitions: int | None = None) -> None:
         """Wait until both lead every partition of the topic, and learn its ids; Kafka takes a moment."""

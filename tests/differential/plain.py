@@ -1,8 +1,8 @@
 """Answers as plain nested data, with what must differ between two brokers taken out of it.
 
-What is taken out: ports, cluster ids, ids of topics, sessions and members, paths, the broker's clock, free
-space, how long a client is throttled, and the wording of messages (that there is one, is compared). Entries
-of arrays are put in the order of their keys: Kafka's own is that of its hash maps.
+What is taken out: ports, cluster ids, ids of topics, sessions, members and producers, paths, the broker's
+clock, free space, how long a client is throttled, and the wording of messages (that there is one, is
+compared). Entries of arrays are put in the order of their keys: Kafka's own is that of its hash maps.
 
 **Invariant:** whatever is not named here is compared as it came.
 """
@@ -24,6 +24,7 @@ from tests.differential.entities import CORRELATION_ID, NOBODY
 from tests.differential.sides import Reply, Silence
 
 FETCH, API_VERSIONS, INIT_PRODUCER_ID, DESCRIBE_LOG_DIRS = 1, 18, 22, 35
+END_TXN, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 26, 65, 66
 SOMETHING = "(something)"
 # The end of an id that a coordinator has given to a member, or all of it.
 _MADE_UP = re.compile(r"(?<=-)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
@@ -40,6 +41,7 @@ class Names:
     canonical_directory: bytes
     session_ids: dict[int, int]
     members: dict[str, str]  # its id of a member of a group -> the id it has in requests
+    producers: dict[int, int]  # its id of a transactional producer -> the id it has in requests
 
 
 class Undecodable(Exception):
@@ -114,6 +116,8 @@ def _presence(value: Any, _: Names) -> Any:
 def _sign(value: Any, _: Names) -> Any:
     """Only whether it is a number of something, or the -1 that stands for nothing."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, datetime):
+        number = number.timestamp()
     return SOMETHING if number is not None and number >= 0 else value
 
 
@@ -128,6 +132,10 @@ def _session(value: Any, names: Names) -> Any:
 def _member(value: Any, names: Names) -> Any:
     is_short = isinstance(value, str) and _SHORT_ID.fullmatch(value) and value not in names.members
     return SOMETHING if is_short else value
+
+
+def _producer(value: Any, names: Names) -> Any:
+    return names.producers.get(value, SOMETHING if value >= 0 else value)
 
 
 def _sorted(value: Any, _: Names) -> Any:
@@ -152,6 +160,10 @@ _EVERYWHERE: Mapping[str, Normalise] = {
 _IN_ONE_API: Mapping[tuple[int, str], Normalise] = {
     (INIT_PRODUCER_ID, "producer_id"): _sign,
     (FETCH, "session_id"): _session,
+    (END_TXN, "producer_id"): _producer,
+    (DESCRIBE_TRANSACTIONS, "producer_id"): _producer,
+    (DESCRIBE_TRANSACTIONS, "transaction_start_time"): _sign,
+    (LIST_TRANSACTIONS, "producer_id"): _producer,
 }
 
 
@@ -161,6 +173,7 @@ def _field(api_key: int, name: str, value: Any, names: Names) -> Any:
 
 
 KEYS = (
+    "transactional_id",
     "group_id",
     "member_id",
     "resource_type",

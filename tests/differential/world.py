@@ -67,6 +67,7 @@ def build_world(pair: Pair) -> None:
     _settle_kafka(pair)
     pair.wait_until("Kafka has producer ids to give", partial(_gives_producer_ids, pair))
     pair.wait_until("both coordinate groups", partial(_coordinate_groups, pair))
+    pair.wait_until("both coordinate transactions", partial(_coordinate_transactions, pair))
     for name, (partitions, config) in TOPICS.items():
         pair.create_topic(name, partitions, **config)
     append(pair, ORDERS, 0, batch(3), batch(2, timestamp=START_MS + 10_000, codec=1))
@@ -104,6 +105,16 @@ def _coordinate_groups(pair: Pair) -> bool:
         pair.ask_one(side, FIND_COORDINATOR, 0, key="group")
         answers.append(pair.ask_one(side, HEARTBEAT, 4, group_id="group", member_id="nobody"))
     return all(answer.error_code == UNKNOWN_MEMBER_ID for answer in answers)
+
+
+def _coordinate_transactions(pair: Pair) -> bool:
+    """Their topics of transactional ids are made, and loaded."""
+    asked = {"transactional_id": "first", "transaction_timeout": milliseconds(60_000)}
+    answers = []
+    for side in (pair.kafka, pair.tidelog):
+        pair.ask_one(side, FIND_COORDINATOR, 1, key="first", key_type=1)
+        answers.append(pair.ask_one(side, INIT_PRODUCER_ID, 0, **asked))
+    return all(answer.error_code == 0 for answer in answers)
 
 
 def append(pair: Pair, topic: str, index: int, *batches: bytearray) -> None:

@@ -142,7 +142,7 @@ def handle_list_transactions(broker: Broker, request: Request) -> Result:
     def encode(parts: list[Listing]) -> bytes:
         failed = next((part.code for part in parts if part.code), ErrorCode.none)
         found = () if failed else tuple(each for part in parts for each in part.found)
-        unknown = tuple(name for name in filters.states if name not in _KNOWN_STATES)
+        unknown = tuple(name for name in dict.fromkeys(filters.states) if name not in _KNOWN_STATES)
         states = tuple(
             request.make(
                 "TransactionState",

@@ -60,6 +60,8 @@ def handle_txn_offset_commit(broker: Broker, request: Request) -> Result:
 
     if not commits:
         return encode([])
+    if not asked.group_id:
+        return encode([ErrorCode.invalid_group_id] * len(commits))
     if len(commits) > COMMITS_MAX:
         return encode([ErrorCode.invalid_commit_offset_size] * len(commits))
     shard = broker.coordinators.find(asked.group_id)

@@ -45,7 +45,7 @@ class ConfluentInstance:
 
         for value in values:
             _told(self._producer.produce, place[0], value, partition=place[1], on_delivery=on_delivery)
-        assert self._producer.flush(PATIENCE_S) == 0, "not acknowledged"
+        assert _told(self._producer.flush, PATIENCE_S) == 0, "not acknowledged"
         for failure in failures:
             if failure.code() != KafkaError._PURGE_QUEUE:  # the reason is told by the end of the transaction
                 raise _ended(failure)
@@ -136,9 +136,9 @@ def _go_back(consumer: Consumer, messages: Sequence[Message]) -> None:
         consumer.seek(TopicPartition(message.topic() or "", message.partition() or 0, message.offset() or 0))
 
 
-def _told(call: Callable[..., object], *arguments: Any, **named: Any) -> None:
+def _told(call: Callable[..., object], *arguments: Any, **named: Any) -> object:
     try:
-        call(*arguments, **named)
+        return call(*arguments, **named)
     except KafkaException as error:
         raise _ended(error.args[0]) from error
 

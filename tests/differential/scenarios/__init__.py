@@ -20,6 +20,7 @@ from tests.differential.scenarios import (
     partitions,
     records,
     topics,
+    transactions,
 )
 
 Scenario = Callable[[Case], None]
@@ -44,6 +45,11 @@ SCENARIOS: dict[int, Scenario] = {
     21: partitions.delete_records,
     22: cluster.init_producer_id,
     23: offsets.offset_for_leader_epoch,
+    24: transactions.add_partitions_to_txn,
+    25: transactions.add_offsets_to_txn,
+    26: transactions.end_txn,
+    27: transactions.write_txn_markers,
+    28: transactions.txn_offset_commit,
     29: cluster_wide.describe_acls,
     30: cluster_wide.create_acls,
     31: cluster_wide.delete_acls,
@@ -66,6 +72,8 @@ SCENARIOS: dict[int, Scenario] = {
     60: cluster_wide.describe_cluster,
     61: partitions.describe_producers,
     64: cluster_wide.unregister_broker,
+    65: transactions.describe_transactions,
+    66: transactions.list_transactions,
     68: consumer_groups.consumer_group_heartbeat,
     69: consumer_groups.consumer_group_describe,
     74: configs.list_config_resources,
