@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.wire.harness import FIND_COORDINATOR, INIT_PRODUCER_ID, PRODUCE, Harness, batch_of, new_client
+from tests.wire.harness import (
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    Harness,
+    batch_of,
+    new_client,
+    request_frame,
+)
 from tests.wire.requests import produce_values
 from tests.wire.transaction_requests import (
     ADD_PARTITIONS,
@@ -24,7 +32,9 @@ from tests.wire.transaction_requests import (
 )
 from tidelog.broker.data_plane import verifying as room
 from tidelog.broker.data_plane.verifying import Verifying
+from tidelog.handlers.table import dispatch
 from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.records import read_records
 from tidelog.transactions.transaction import OLD_PROTOCOL, Identity
 
 NEW, OLD = 12, 11  # versions of Produce: one adds its partition, the other only asks whether it is in
@@ -81,6 +91,14 @@ class Desk:
 
     def release(self) -> None:
         self.harness.release_flushes()
+
+    def read(self) -> bytes:
+        found = self.harness.partition("t").log.read(0, self.end_offset, 10**6)
+        assert found is not None
+        try:
+            return found.read()
+        finally:
+            found.release()
 
     @property
     def end_offset(self) -> int:
@@ -148,6 +166,23 @@ def test_a_repeat_within_the_transaction_gets_the_offset_of_the_first(tmp_path: 
     producer = desk.init()
     assert (desk.send(producer).code, desk.send(producer).code) == (NONE, NONE)
     assert desk.end_offset == 1
+
+
+def test_a_batch_that_waits_outlives_the_buffer_it_came_in(tmp_path: Path) -> None:
+    """All connections share it: the next frame stands where this one was."""
+    desk = Desk(tmp_path)
+    producer = desk.init()
+    desk.hold_answers()
+    batch = batch_of(producer_id=producer.producer_id, base_sequence=0, producer_epoch=0, transactional=True)
+    values = produce_values(desk.harness, NEW, {"t": [(0, batch)]}, transactional_id=ID)
+    frame = bytearray(request_frame(PRODUCE, NEW, 1, **values))
+    desk.harness.client = new_client()
+    dispatch(desk.harness.broker, desk.harness.client, memoryview(frame))
+    desk.harness.broker.transacting.write()
+    frame[:] = bytes(len(frame))
+    desk.release()
+    assert desk.end_offset == 1
+    assert [each.value for each in read_records(desk.read())] == [b"value"]
 
 
 # The queue.

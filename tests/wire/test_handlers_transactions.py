@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from tests.wire.group_requests import OFFSET_FETCH, fetch_offsets_values, serve_groups
-from tests.wire.harness import FIND_COORDINATOR, INIT_PRODUCER_ID, PRODUCE, Harness, batch_of, new_client
+from tests.wire.group_requests import OFFSET_COMMIT, OFFSET_FETCH, fetch_offsets_values, serve_groups
+from tests.wire.group_requests import commit_values as plain_commit_values
+from tests.wire.harness import (
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    PRODUCE,
+    Harness,
+    batch_of,
+    new_client,
+    request_frame,
+)
 from tests.wire.requests import produce_values
 from tests.wire.transaction_requests import (
     ADD_PARTITIONS,
@@ -24,6 +33,7 @@ from tests.wire.transaction_requests import (
     init_values,
     list_values,
 )
+from tidelog.handlers.table import dispatch
 from tidelog.protocol.errors import ErrorCode
 from tidelog.transactions.transaction import Identity
 
@@ -32,6 +42,10 @@ NONE = ErrorCode.none
 
 @pytest.fixture
 def harness(tmp_path: Path) -> Harness:
+    return transactional_broker(tmp_path)
+
+
+def transactional_broker(tmp_path: Path) -> Harness:
     harness = Harness(tmp_path, transaction_state_log_num_partitions="3", offsets_topic_num_partitions="1")
     serve_groups(harness)
     harness.ask(FIND_COORDINATOR, 4, key_type=1, coordinator_keys=(ID,))
@@ -111,6 +125,30 @@ def test_every_request_of_a_transaction_may_come_from_another_connection(harness
     assert end(harness, producer, True) == (NONE, *following)
     assert committed(harness) == (7, NONE)
     assert stable_offsets(harness) == [2, 1], "both have their marker"
+
+
+def test_commits_of_one_turn_are_in_the_log_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    """One outside of the transaction, then one in it: the second counts when that is committed, for
+    the machine that serves and for one that loads."""
+    harness = transactional_broker(tmp_path)
+    producer = init(harness)
+    assert commit(harness, producer, 7) is NONE
+    harness.client = new_client()
+    plain = plain_commit_values(harness, 8, {"t": [(0, 5)]})
+    for api_key, version, values in (
+        (OFFSET_COMMIT, 8, plain),
+        (COMMIT_OFFSETS, 5, commit_values(5, producer, {"t": [(0, 3)]})),
+    ):
+        frame = bytearray(request_frame(api_key, version, 1, **values))
+        dispatch(harness.broker, harness.client, memoryview(frame))
+    harness.broker.transacting.write()
+    harness.settle()
+    assert committed(harness) == (-1, ErrorCode.unstable_offset_commit)
+    assert end(harness, producer, True)[0] is NONE
+    assert committed(harness) == (3, NONE)
+    harness.start()
+    harness.settle()
+    assert committed(harness) == (3, NONE)
 
 
 def test_an_end_is_told_the_same_until_the_next_transaction_begins(harness: Harness) -> None:
