@@ -32,6 +32,7 @@ from bench.cases import (
     spark,
     start,
     throughput,
+    transactions,
 )
 from bench.peers.kafka import Kafka
 from bench.peers.process import Peer, PeerFailed, PeerMissing
@@ -46,6 +47,7 @@ CASES: dict[str, tuple[Case, Sequence[str]]] = {
     "throughput": (throughput.run, throughput.METHOD),
     "small": (small.run, small.METHOD),
     "latency": (latency.run, latency.METHOD),
+    "transactions": (transactions.run, transactions.METHOD),
     "clients": (clients.run, clients.METHOD),
     "memory": (memory.run, memory.METHOD),
     "start": (start.run, start.METHOD),

@@ -35,7 +35,6 @@ UNBUILT = (
     "src/tidelog/broker/data_plane/hosting.py",
     "src/tidelog/broker/data_plane/logs.py",
     "src/tidelog/broker/data_plane/marker_writes.py",
-    "src/tidelog/broker/data_plane/marking.py",
     "src/tidelog/broker/data_plane/replicas.py",
     "src/tidelog/broker/data_plane/transacting.py",
     "src/tidelog/broker/data_plane/transactions.py",

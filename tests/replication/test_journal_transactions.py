@@ -12,12 +12,14 @@ from random import Random
 import pytest
 
 from tests.log.making import NOW_MS
-from tests.replication.test_journal import Memory, load
+from tests.replication.test_journal import Memory, load, put
 from tests.replication.test_partition import flush, led
 from tidelog.base.decision import Entry, Writer
 from tidelog.log.markers import NEW_PROTOCOL, End
 from tidelog.protocol.records import Marker
 from tidelog.replication import journal as room
+from tidelog.replication.journal import Journal
+from tidelog.replication.partition import Partition
 
 WALKS, STEPS = 60, 120
 KEYS = [b"a", b"b", b"c", b"d"]
@@ -105,3 +107,95 @@ def test_a_walk_with_transactions_and_rewriting_is_what_a_replay_gives(
                 raise
         trim_count += walk.trim_count
     assert trim_count > WALKS, "logs must have been cut short for this to say anything"
+
+
+# What each rule prevents.
+
+
+def in_transaction(journal: Journal, producer_id: int, **values: bytes | None) -> None:
+    entries = [Entry(key.encode(), value) for key, value in values.items()]
+    writer = Writer(producer_id, 0)
+    journal.take(entries, writer)
+    journal.write(entries, NOW_MS, writer)
+
+
+def end(journal: Journal, producer_id: int, marker: Marker = Marker.COMMIT) -> None:
+    journal.append_markers([End(producer_id, 1, marker, 0, NEW_PROTOCOL)], NOW_MS)
+
+
+def check(partition: Partition, memory: Memory, **values: bytes) -> None:
+    """Of the machine that serves and of one that loads."""
+    wanted = {key.encode(): value for key, value in values.items()}
+    assert (memory.values, load(partition)[1].values) == (wanted, wanted)
+
+
+def test_an_entry_counts_from_its_marker_on(tmp_path: Path) -> None:
+    partition = led(tmp_path)
+    journal, memory = load(partition)
+    put(journal, a=b"1")
+    in_transaction(journal, 1, a=b"2")
+    in_transaction(journal, 2, a=b"3")
+    check(partition, memory, a=b"1")
+    end(journal, 2, Marker.ABORT)
+    check(partition, memory, a=b"1")
+    end(journal, 1)
+    check(partition, memory, a=b"2")
+
+
+def test_the_last_in_the_log_counts_whatever_the_order_of_the_markers(tmp_path: Path) -> None:
+    partition = led(tmp_path)
+    journal, memory = load(partition)
+    in_transaction(journal, 1, a=b"1", b=b"1")
+    in_transaction(journal, 2, a=b"2")
+    put(journal, b=b"3")
+    end(journal, 2)
+    end(journal, 1)
+    check(partition, memory, a=b"2", b=b"3")
+
+
+def test_a_key_with_a_pending_entry_is_written_anew_in_the_turn_of_its_marker(tmp_path: Path) -> None:
+    """Its value would stand behind the entry, and win over it after a restart."""
+    partition = led(tmp_path)
+    journal, memory = load(partition)
+    put(journal, a=b"47", b=b"1")
+    in_transaction(journal, 1, a=b"53")
+    journal.write_anew(NOW_MS)
+    end(journal, 1)
+    check(partition, memory, a=b"53", b=b"1")
+    flush(partition)
+    start_offset = journal.take_start()
+    assert start_offset is not None
+    partition.trim(start_offset)
+    check(partition, memory, a=b"53", b=b"1")
+
+
+def test_a_key_that_becomes_pending_while_the_rest_is_written_anew_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "JOURNAL_SLICE_SIZE", 1)
+    partition = led(tmp_path)
+    journal, memory = load(partition)
+    put(journal, a=b"1", b=b"47")
+    journal.write_anew(NOW_MS)
+    in_transaction(journal, 1, b=b"53")
+    while journal.is_being_written_anew:
+        journal.write_anew(NOW_MS)
+    end(journal, 1)
+    check(partition, memory, a=b"1", b=b"53")
+
+
+def test_a_key_that_had_no_value_when_rewriting_began_is_not_trimmed_away(tmp_path: Path) -> None:
+    partition = led(tmp_path)
+    journal, memory = load(partition)
+    put(journal, b=b"1")
+    in_transaction(journal, 1, a=b"53")
+    journal.write_anew(NOW_MS)
+    if partition.is_flush_wanted:
+        flush(partition)
+    assert journal.take_start() is None, "something is owed"
+    end(journal, 1)
+    flush(partition)
+    start_offset = journal.take_start()
+    assert start_offset is not None
+    partition.trim(start_offset)
+    check(partition, memory, a=b"53", b=b"1")

@@ -137,6 +137,11 @@ class Producers:
         """Where the oldest undecided transaction began."""
         return next(iter(self._open), None)
 
+    @property
+    def oldest_open(self) -> Producer | None:
+        """Whose undecided transaction began first."""
+        return next((self._by_id[producer_id] for producer_id in self._open.values()), None)
+
     def check(self, header: BatchHeader) -> RecentBatch | None:
         """The batch this one repeats, or None if it may be appended; RefusedBatch if it may not."""
         known = self._by_id.get(header.producer_id)

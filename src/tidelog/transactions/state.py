@@ -14,13 +14,16 @@ from tidelog.base.decision import Entry
 from tidelog.base.limits import TRANSACTIONS_PER_PIECE
 from tidelog.base.pending import Pending
 from tidelog.transactions.records import read_key, read_value, transaction_key, transaction_value
-from tidelog.transactions.transaction import Transaction
+from tidelog.transactions.transaction import State, Transaction
 
 
 class Transactions:
     def __init__(self) -> None:
         self.transactions: dict[str, Transaction] = {}
         self.pending = Pending()  # nothing ever is: no transaction writes here
+        self.open: dict[str, None] = {}  # ids with an open transaction
+        # Transactions that have ended since the journal was loaded; a load sees the last of each id alone.
+        self.committed_count = self.aborted_count = 0
         self._ids_of_producers: dict[int, str] = {}
 
     def replay(self, entry: Entry) -> None:
@@ -37,8 +40,18 @@ class Transactions:
         if following is None:
             self.transactions.pop(transactional_id, None)
             return
+        self._count(former, following)
         self.transactions[transactional_id] = following
         self._ids_of_producers[following.producer_id] = transactional_id
+
+    def _count(self, former: Transaction | None, following: Transaction) -> None:
+        if following.state is State.ONGOING:
+            self.open[following.transactional_id] = None
+        else:
+            self.open.pop(following.transactional_id, None)
+        if following.state.is_complete and former is not None and former.state.is_prepared:
+            self.committed_count += following.state.is_commit
+            self.aborted_count += not following.state.is_commit
 
     def of_producer(self, producer_id: int) -> Transaction | None:
         """The transactional id that has a producer id now."""

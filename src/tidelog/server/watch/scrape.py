@@ -31,10 +31,12 @@ from tidelog.server.disk_space import DiskSpace, Space
 from tidelog.server.process import process_numbers
 from tidelog.server.watch.client_metrics import client_pieces
 from tidelog.server.watch.group_metrics import group_pieces
+from tidelog.server.watch.transaction_metrics import transaction_pieces
 from tidelog.server.watch.vitals import Vitals
 
 SHARES = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")  # as Kafka's percentiles are spelled
 RUNNING, STARTING, FAILED = 3, 1, 6  # states of a broker, by Kafka's numbers
+LATE_TRANSACTION_MS = 300_000  # beyond the longest timeout, as in Kafka
 
 
 Topics = list[tuple[str, list[Partition]]]
@@ -99,6 +101,10 @@ PER_PARTITION: tuple[tuple[Family, Callable[[Partition], int]], ...] = (
         Family("kafka_cluster_partition_underminisr", "gauge", "1: in-sync replicas are too few."),
         lambda p: p.is_under_minimum,
     ),
+    (
+        Family("kafka_cluster_partition_laststableoffsetlag", "gauge", "Committed, and not decided yet."),
+        lambda p: p.high_watermark - p.last_stable_offset if p.role is Role.LEADER else 0,
+    ),
 )
 
 
@@ -122,6 +128,7 @@ def expose(watched: Watched, open_files: int | None) -> Iterator[str]:
             some = partitions[start : start + SERIES_PER_PIECE]
             yield "".join([f"{family.name}{_place(each)} {value(each):d}\n" for each in some])
     yield from group_pieces(watched.broker, SERIES_PER_PIECE)
+    yield from transaction_pieces(watched.broker, SERIES_PER_PIECE)
     yield from client_pieces(watched.broker.telemetry.rows(), SERIES_PER_PIECE)
 
 
@@ -244,11 +251,21 @@ def _request_labels(api_key: int) -> Iterator[tuple[tuple[str, str]]]:
 class _Counts:
     """What is counted over all partitions."""
 
-    __slots__ = ("at_min_isr", "led", "offline", "partitions", "under_min_isr", "under_replicated")
+    __slots__ = (
+        "_late_before_ms",
+        "at_min_isr",
+        "led",
+        "offline",
+        "partitions",
+        "under_min_isr",
+        "under_replicated",
+        "with_late_transactions",
+    )
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, late_before_ms: int) -> None:
         self.partitions = partitions
-        self.led = self.offline = 0
+        self._late_before_ms = late_before_ms
+        self.led = self.offline = self.with_late_transactions = 0
         self.at_min_isr = self.under_min_isr = self.under_replicated = 0
 
     def add(self, partition: Partition, replica_count: int) -> None:
@@ -258,10 +275,13 @@ class _Counts:
         self.at_min_isr += partition.is_at_minimum
         self.under_min_isr += partition.is_under_minimum
         self.under_replicated += is_led and len(partition.in_sync_replicas) < replica_count
+        writer = partition.log.producers.oldest_open if is_led else None
+        self.with_late_transactions += writer is not None and 0 < writer.timestamp < self._late_before_ms
 
 
 def _count(broker: Broker, partitions: Sequence[Partition]) -> Generator[str, None, _Counts]:
-    counts = _Counts(len(partitions))
+    late_ms = broker.settings.number("transaction.max.timeout.ms") + LATE_TRANSACTION_MS
+    counts = _Counts(len(partitions), broker.clock.now_ms - late_ms)
     for place, partition in enumerate(partitions):
         topic = broker.image.topics.get(partition.topic)
         facts = topic.partitions.get(partition.index) if topic is not None else None
@@ -287,6 +307,7 @@ def _broker_lines(broker: Broker, topic_count: int, counts: _Counts) -> Iterator
     topics = broker.image.topics.values()
     partition_count = sum(len(topic.partitions) for topic in topics)
     leaderless = _leaderless_count(broker) if broker.is_sharing else counts.offline
+    late_count = counts.with_late_transactions
     replicas, controller = "kafka_server_replicamanager_", "kafka_controller_kafkacontroller_"
     for name, meaning, value in (
         ("kafka_server_kafkaserver_brokerstate", "3: running, 1: starting, 6: no disk is left.", state),
@@ -296,6 +317,7 @@ def _broker_lines(broker: Broker, topic_count: int, counts: _Counts) -> Iterator
         (f"{replicas}underreplicatedpartitions", "Led here, a replica missing.", counts.under_replicated),
         (f"{replicas}underminisrpartitioncount", "Led here, refusing acks=all.", counts.under_min_isr),
         (f"{replicas}atminisrpartitioncount", "Led here, one replica from that.", counts.at_min_isr),
+        (f"{replicas}partitionswithlatetransactionscount", "Led here, open too long.", late_count),
         (f"{controller}activecontrollercount", "1 on the controller.", is_controller),
         (f"{controller}offlinepartitionscount", "Partitions without a leader.", leaderless),
         (f"{controller}globaltopiccount", "Topics of the cluster.", topic_count),
