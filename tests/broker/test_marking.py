@@ -108,12 +108,15 @@ class Desk:
         self.marking.on_resigned(partition)  # type: ignore[arg-type]
         self.go_on()
 
-    def store_answers(self, is_there: bool = True) -> None:
+    def store_answers(self, is_there: bool = True) -> int:
+        """How much it was asked."""
+
         def away(_: Action) -> Outcome:
             return Unknown("away")
 
-        self.stored.settle(None if is_there else away)
+        asked = self.stored.settle(None if is_there else away)
         self.go_on()
+        return len(asked)
 
     def frames(self) -> list[PeerSend]:
         """Sent since the last call."""
@@ -201,6 +204,15 @@ def test_a_topic_that_is_gone_from_the_store_needs_no_marker() -> None:
     assert desk.done == []
     desk.store_answers()
     assert desk.done == [A]
+
+
+def test_all_partitions_of_a_topic_that_is_gone_are_one_question() -> None:
+    desk = Desk(THERE, THERE)
+    desk.know(None)
+    desk.stored.store.delete(name_path("t"))
+    desk.end(A, B)
+    assert desk.store_answers() == 1
+    assert desk.done == [A, B]
 
 
 # When it is done.

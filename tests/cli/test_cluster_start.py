@@ -194,7 +194,8 @@ def test_few_brokers_get_as_much_of_the_profile_as_they_can_have(
     brokers: int, replicas: str, in_sync: str
 ) -> None:
     profile = production_profile(brokers)
-    assert profile["default.replication.factor"] == profile["offsets.topic.replication.factor"] == replicas
+    topics = ("default", "offsets.topic", "transaction.state.log")
+    assert [profile[f"{topic}.replication.factor"] for topic in topics] == [replicas] * 3
     assert profile["min.insync.replicas"] == in_sync
 
 

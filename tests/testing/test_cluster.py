@@ -37,6 +37,14 @@ def read(cluster: Cluster, count: int) -> list[str]:
         consumer.close()
 
 
+def transact(cluster: Cluster, value: str) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": "writer"})
+    producer.init_transactions(120)
+    producer.begin_transaction()
+    producer.produce("t", value)
+    producer.commit_transaction(120)
+
+
 def test_topics_have_three_replicas_of_which_all_are_in_sync() -> None:
     with Cluster(3) as cluster:
         watcher = watch(cluster)
@@ -53,6 +61,9 @@ def test_a_cluster_of_one_or_two_has_as_many_replicas_as_brokers() -> None:
             send(cluster, "a")
             assert [len(each.replicas) for each in watch(cluster).partitions("t")] == [size]
             assert read(cluster, 1) == ["a"]
+            transact(cluster, "b")
+            internal = watch(cluster).partitions("__transaction_state")
+            assert {len(each.replicas) for each in internal} == {size}
 
 
 def test_a_kill_of_the_leader_loses_nothing_and_the_next_one_goes_on() -> None:

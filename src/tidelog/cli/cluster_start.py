@@ -39,6 +39,7 @@ def production_profile(broker_count: int) -> dict[str, str]:
     return {
         "default.replication.factor": str(replicas),
         "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
         "min.insync.replicas": str(min(IN_SYNC, replicas)),
         "unclean.leader.election.enable": "false",
     }

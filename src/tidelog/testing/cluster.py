@@ -48,6 +48,7 @@ class Cluster:
         named = {name.replace("_", "."): value for name, value in properties.items()}
         named.setdefault("default.replication.factor", replicas)
         named.setdefault("offsets.topic.replication.factor", replicas)
+        named.setdefault("transaction.state.log.replication.factor", replicas)
         named.setdefault("min.insync.replicas", min(2, replicas))
         self.brokers: dict[int, Broker] = {}
         for node_id in range(1, brokers + 1):

@@ -49,6 +49,7 @@ _NONE = int(ErrorCode.none)
 _DONE = frozenset((_NONE, int(ErrorCode.invalid_producer_epoch)))
 _FENCED = int(ErrorCode.transaction_coordinator_fenced)
 _NO_ANSWER = int(ErrorCode.network_exception)
+_ANY = -1  # in the place of a partition: the topic is not known
 
 
 class Errand:
@@ -114,7 +115,8 @@ class Marking:
         self._paused: dict[Errand, None] = {}  # that have something to send later
         self._written: dict[Partition, deque[_Written]] = {}
         self._arrived: dict[Errand, list[Spot]] = {}  # to be reported
-        self._looked_up: dict[Spot, list[Errand]] = {}  # partitions that the store is asked for
+        # What the store is asked for: partitions, or a whole topic (`_ANY`), and who waits for that.
+        self._looked_up: dict[Spot, list[tuple[Errand, Spot]]] = {}
 
     @property
     def count(self) -> int:
@@ -266,19 +268,20 @@ class Marking:
 
     def _look_up(self, errand: Errand, spot: Spot) -> None:
         """Ask the store whether a partition is gone, or only unknown here."""
-        waiting = self._looked_up.get(spot)
-        if waiting is not None:
-            waiting.append(errand)
-            return
-        self._looked_up[spot] = [errand]
         topic, name = self._image.topics.get(spot[0]), name_path(spot[0])
+        key = spot if topic is not None else (spot[0], _ANY)
+        waiting = self._looked_up.get(key)
+        if waiting is not None:
+            waiting.append((errand, spot))
+            return
+        self._looked_up[key] = [(errand, spot)]
         paths = [name] if topic is None else [name, topic.path(spot[1])]
 
         def on_nodes(nodes: Nodes | None) -> None:
-            asked = self._looked_up.pop(spot)
+            asked = self._looked_up.pop(key)
             is_gone = nodes is not None and _is_gone(nodes, paths, topic)
-            for each in asked:
-                self._take(each, spot, _NONE if is_gone else _NO_ANSWER)
+            for each, missing in asked:
+                self._take(each, missing, _NONE if is_gone else _NO_ANSWER)
 
         self._desk.read(paths, on_nodes)
 
