@@ -13,10 +13,12 @@ from tests.replication.leading import lead
 from tidelog.base.files import DiskDirectory
 from tidelog.cluster.facts import PartitionFacts
 from tidelog.log.directory import LogDirectory
+from tidelog.log.markers import NEW_PROTOCOL, End
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.fetch_client import ReceivedPartition
+from tidelog.protocol.records import Marker
 from tidelog.replication.follower import BeginAt, Cut, Take, Wait, next_step
-from tidelog.replication.partition import Partition, PartitionRead
+from tidelog.replication.partition import READ_COMMITTED, Partition, PartitionRead
 
 
 def replica(folder: Path, name: str) -> Partition:
@@ -143,6 +145,28 @@ def test_a_follower_whose_log_ends_before_the_leader_s_begins_starts_there(tmp_p
     catch_up(leader, follower)
     assert (follower.log.start_offset, follower.log.end_offset) == (7, 9)
     assert follower.high_watermark == 9
+
+
+def test_a_follower_shows_no_more_of_transactions_than_it_knows_to_be_decided(tmp_path: Path) -> None:
+    """A consumer may read from the nearest replica, and its high watermark lags behind."""
+    leader, follower = replica(tmp_path, "leader"), replica(tmp_path, "follower")
+    append(leader, 1, 1)
+    for producer_id in (7, 8):
+        batch = make_batch(producer_id=producer_id, transactional=True)
+        leader.append(memoryview(batch), 0, len(batch), NOW_MS)
+    ends = [End(7, 1, Marker.ABORT, 0, NEW_PROTOCOL), End(8, 1, Marker.COMMIT, 0, NEW_PROTOCOL)]
+    leader.append_markers(ends, NOW_MS)
+    follow(follower, 1)
+    shown = []
+    for high_watermark in (0, 2, 3, 4, 5):
+        leader.high_watermark = high_watermark
+        catch_up(leader, follower)
+        found = follower.read(0, 10**6, READ_COMMITTED, -1, True, from_follower=True)
+        assert found.error_code == 0
+        if found.records is not None:
+            found.records.release()
+        shown.append((found.last_stable_offset, found.aborted))
+    assert shown == [(0, []), (1, []), (1, []), (2, [(7, 1)]), (5, [(7, 1)])]
 
 
 def test_an_error_makes_it_wait(tmp_path: Path) -> None:
