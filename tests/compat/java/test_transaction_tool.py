@@ -13,14 +13,14 @@ import pytest
 
 from tests.compat.confluent.transactor import ConfluentTransactor
 from tests.compat.java.jvm import Jvm
-from tests.compat.java.shell import PACKAGE, Shell
+from tests.compat.java.shell import Shell
+from tests.compat.java.transaction_tool import TOOL, described, listed, rows
 from tests.compat.java.transactor import JavaInstance, JavaTransactor
 from tests.compat.transactional import FENCED, Ground
 from tests.compat.transactor import LAST, Ended
 from tests.testing.hanging import hang
 from tidelog.testing import Broker
 
-TOOL = f"{PACKAGE}.TransactionsCommand"
 TIMEOUT_MS = 600_000
 NOBODY_S_PRODUCER = 4_001
 OTHER_PRODUCER = 4_002
@@ -47,21 +47,6 @@ def opened(ground: Ground, jvm: Jvm, tmp_path: Path) -> Iterator[JavaInstance]:
         yield instance
 
 
-def table(lines: list[str]) -> list[dict[str, str]]:
-    """The rows that the tool has printed, by the words at their head."""
-    heads, *rows = [line.split() for line in lines if line.strip()]
-    return [dict(zip(heads, row, strict=False)) for row in rows]
-
-
-def listed(shell: Shell, name: str, *words: str) -> list[dict[str, str]]:
-    return [row for row in table(shell.run(TOOL, "list", *words)) if row["TransactionalId"] == name]
-
-
-def described(shell: Shell, name: str) -> dict[str, str]:
-    (row,) = table(shell.run(TOOL, "describe", "--transactional-id", name))
-    return row
-
-
 @pytest.mark.usefixtures("opened")
 def test_ids_are_listed_by_age_and_pattern(shell: Shell, ground: Ground) -> None:
     (row,) = listed(shell, ground.topic)
@@ -80,7 +65,7 @@ def test_a_description_names_the_partitions_until_the_end(
     assert (row["CoordinatorId"], row["TransactionState"]) == ("1", "Ongoing")
     assert (row["TransactionTimeoutMs"], row["TopicPartitions"]) == (str(TIMEOUT_MS), f"{ground.topic}-1")
     assert int(row["CurrentTransactionStartTimeMs"]) > 0
-    (producer,) = table(shell.run(TOOL, "describe-producers", "--topic", ground.topic, "--partition", "1"))
+    (producer,) = rows(shell, "describe-producers", "--topic", ground.topic, "--partition", "1")
     assert (producer["ProducerId"], producer["ProducerEpoch"]) == (row["ProducerId"], row["ProducerEpoch"])
     assert producer["CurrentTransactionStartOffset"] == "0"
     opened.commit()
@@ -109,7 +94,7 @@ def test_an_open_transaction_is_terminated_and_its_producer_fenced(
 @pytest.mark.usefixtures("opened")
 def test_a_transaction_that_its_coordinator_has_does_not_hang(shell: Shell, ground: Ground) -> None:
     searched = ("--topic", ground.topic, "--max-transaction-timeout", "0")
-    assert table(shell.run(TOOL, "find-hanging", *searched)) == []
+    assert rows(shell, "find-hanging", *searched) == []
 
 
 def test_hanging_transactions_are_found_and_aborted(jvm: Jvm) -> None:
@@ -124,21 +109,21 @@ def test_hanging_transactions_are_found_and_aborted(jvm: Jvm) -> None:
         hang(broker, ground.topic, NOBODY_S_PRODUCER)
         ground.write(ground.topic, [b"behind"])
         searched = ("--topic", ground.topic)
-        (found,) = table(shell.run(TOOL, "find-hanging", *searched))
+        (found,) = rows(shell, "find-hanging", *searched)
         assert (found["Topic"], found["Partition"]) == (ground.topic, "0")
         assert (found["ProducerId"], found["ProducerEpoch"]) == (str(NOBODY_S_PRODUCER), "0")
         assert (found["StartOffset"], ground.stable_offset(place)) == ("2", 2)
-        assert table(shell.run(TOOL, "find-hanging", "--broker-id", "1")) == [found]
-        assert table(shell.run(TOOL, "find-hanging", *searched, "--partition", "1")) == []
+        assert rows(shell, "find-hanging", "--broker-id", "1") == [found]
+        assert rows(shell, "find-hanging", *searched, "--partition", "1") == []
         named = ("--topic", ground.topic, "--partition", "0")
         assert "Could not find any open transactions" in shell.fail(
             TOOL, "abort", *named, "--start-offset", "1"
         )
         shell.run(TOOL, "abort", *named, "--start-offset", "2")
-        assert table(shell.run(TOOL, "find-hanging", *searched)) == []
+        assert rows(shell, "find-hanging", *searched) == []
         hang(broker, ground.topic, OTHER_PRODUCER, epoch=3)
         words = ("--producer-id", str(OTHER_PRODUCER), "--producer-epoch", "3", "--coordinator-epoch", "0")
         shell.run(TOOL, "abort", *named, *words)
-        assert table(shell.run(TOOL, "find-hanging", *searched)) == []
+        assert rows(shell, "find-hanging", *searched) == []
         ground.write(ground.topic, [LAST])
         assert client.follow(place)() == [b"ended", b"behind"]
