@@ -1,8 +1,4 @@
-"""`tidelog txn list | describe | find-hanging | abort` against a real broker, with transactions that hang.
-
-A hanging transaction is made as it comes about in the world: a producer's batch arrives after its transaction
-has ended, on a broker that does not ask the coordinator.
-"""
+"""`tidelog txn list | describe | find-hanging | abort` against a real broker, with transactions that hang."""
 
 from __future__ import annotations
 
@@ -19,11 +15,8 @@ from confluent_kafka import Producer
 from tests.cli.conftest import Tidelog
 from tests.cli.test_completion import completed
 from tests.cli.test_group import Here
-from tests.log.making import make_batch
-from tests.server.wire_client import WireClient, produce_values
+from tests.testing import hanging
 from tests.testing.watching import Watcher
-from tests.wire.harness import PRODUCE
-from tidelog.broker.data_plane import verifying
 from tidelog.cli import connection, txn_coordinators, txn_producers
 from tidelog.cli import coordinators as coordinators_module
 from tidelog.cli.nodes import Cluster, Node, describe_cluster
@@ -78,22 +71,11 @@ Hang = Callable[..., None]
 
 
 @pytest.fixture
-def hang(broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch) -> Hang:
+def hang(broker: Broker, topic: str) -> Hang:
     """Leaves an open transaction in partition 0 that no coordinator has."""
 
     def leave(producer_id: int = NOBODY_S_PRODUCER, epoch: int = 0, timestamp: int = 1_000) -> None:
-        batch = make_batch(
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            sequence=0,
-            transactional=True,
-            timestamp=timestamp,
-        )
-        values = produce_values(topic, batch) | {"transactional_id": "late"}
-        with monkeypatch.context() as patch, WireClient(broker.port) as client:
-            patch.setattr(verifying, "_is_decided", lambda partition, producer: True)
-            answer = client.ask(PRODUCE, 9, **values)
-        assert answer.responses[0].partition_responses[0].error_code == 0, answer
+        hanging.hang(broker, topic, producer_id, epoch, timestamp)
 
     return leave
 

@@ -88,7 +88,7 @@ class Jvm:
 def running_jvm(folder: Path) -> Iterator[Jvm]:
     """Compiles the Java half into `folder` and runs it. Raises `PeerMissing` without a Java compiler."""
     java, classpath = find_java(), ":".join(str(jar) for jar in sorted(fetch_jars().glob("*.jar")))
-    _compile(java, classpath, folder)
+    compile_sources(SOURCES, java, classpath, folder)
     with _spawned([java, *LIGHT, "-cp", f"{folder}:{classpath}", "Driver"], folder / "stderr") as jvm:
         yield jvm
 
@@ -107,7 +107,8 @@ def _spawned(command: list[str], log: Path) -> Iterator[Jvm]:
             process.kill()
 
 
-def _compile(java: str, classpath: str, folder: Path) -> None:
+def compile_sources(sources: Path, java: str, classpath: str, folder: Path) -> None:
+    """Raises `PeerMissing` without a Java compiler."""
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, check=True).stdout
     if COMPILER not in modules:
         raise PeerMissing(
@@ -115,6 +116,6 @@ def _compile(java: str, classpath: str, folder: Path) -> None:
         )
     options = ["-proc:none", "-d", str(folder), "-cp", classpath]
     command = [java, LIGHT[0], "-m", f"{COMPILER}/com.sun.tools.javac.Main", *options]
-    command += [str(source) for source in sorted(SOURCES.glob("*.java"))]
+    command += [str(source) for source in sorted(sources.glob("*.java"))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -23,7 +23,7 @@ class Shell:
 
     def __init__(self, jvm: Jvm, bootstrap: str) -> None:
         self._jvm = jvm
-        self._bootstrap = bootstrap
+        self.bootstrap = bootstrap
 
     def run(self, main: str, *arguments: str, text: str = "") -> list[str]:
         """What the tool printed; it ends with 0 and without a stack trace."""
@@ -39,7 +39,7 @@ class Shell:
         return ran.output + ran.errors
 
     def _run(self, main: str, arguments: tuple[str, ...], text: str) -> Ran:
-        where = ("--bootstrap-server", self._bootstrap)
+        where = ("--bootstrap-server", self.bootstrap)
         verb = (
             (arguments[0], *where, *arguments[1:]) if main.endswith("ClusterTool") else (*where, *arguments)
         )
