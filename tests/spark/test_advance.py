@@ -21,10 +21,10 @@ from tidelog.spark.advance import (
 )
 from tidelog.spark.losses import DataLoss, Loss
 from tidelog.spark.plan import Seen
-from tidelog.spark.positions import Positions, Split
+from tidelog.spark.positions import PastPartition, Positions, Split
 from tidelog.spark.ranges import between
 
-OLD, NEW = b"o" * 16, b"n" * 16
+OLD, NEW, THIRD = b"o" * 16, b"n" * 16, b"t" * 16
 T0, T1, T2, U0 = (
     TopicPartition("t", 0),
     TopicPartition("t", 1),
@@ -198,7 +198,8 @@ def test_a_new_partition_without_a_beginning_is_left_for_later() -> None:
 def test_a_deleted_partition_is_told_once_and_remembered() -> None:
     start = Positions({T0: 3, T1: 12, U0: 4}, {"t": OLD, "u": NEW})
     step = advance(start, Seen({T0: 3}, {"t": OLD}), ALL)
-    assert step.positions == Positions({T0: 3}, {"t": OLD, "u": NEW}, gone={T1: 12, U0: 4})
+    gone = {PastPartition(OLD, 1): 12, PastPartition(NEW, 0): 4}
+    assert step.positions == Positions({T0: 3}, {"t": OLD}, gone=gone)
     assert advance(step.positions, Seen({T0: 3}, {"t": OLD}), ALL) == Advance(step.positions)
     assert step.losses == (
         DataLoss(Loss.DELETED, "t", 1, "t-1 was deleted; it was read up to offset 12"),
@@ -225,12 +226,24 @@ def test_a_missing_partition_that_comes_back_shorter_is_not_read_again() -> None
 
 
 def test_a_topic_that_was_missing_and_made_again_is_read_from_its_beginning() -> None:
-    start = Positions({T0: 3, U0: 12}, {"t": OLD, "u": OLD})
-    without = advance(start, Seen({T0: 3}, {"t": OLD}), ALL).positions
-    back = advance(without, Seen({T0: 3, U0: 20}, {"t": OLD, "u": NEW}, {U0: 0}), ALL)
-    assert [loss.loss for loss in back.losses] == [Loss.MADE_AGAIN]
-    assert back.positions == Positions({T0: 3, U0: 20}, {"t": OLD, "u": NEW})
+    start = Positions({T0: 3, U0: 12}, {"t": THIRD, "u": OLD})
+    without = advance(start, Seen({T0: 3}, {"t": THIRD}), ALL).positions
+    back = advance(without, Seen({T0: 3, U0: 20}, {"t": THIRD, "u": NEW}, {U0: 0}), ALL)
+    assert back.losses == (), "its end was told before"
+    assert back.positions == Positions(
+        {T0: 3, U0: 20}, {"t": THIRD, "u": NEW}, gone={PastPartition(OLD, 0): 12}
+    )
     assert [each[:1] + each[2:] for each in between(without, back.positions)] == [("u", 0, 0, 20)]
+
+
+def test_an_old_topic_that_a_stale_broker_names_again_costs_no_records_of_the_new_one() -> None:
+    start = Positions({T0: 12}, {"t": OLD})
+    made_again = advance(start, Seen({T0: 5}, {"t": NEW}, {T0: 0}), ALL).positions
+    stale = advance(made_again, Seen({T0: 6}, {"t": OLD}, {T0: 0}), ALL).positions
+    back = advance(stale, Seen({T0: 9}, {"t": NEW}, {T0: 0}), ALL).positions
+    assert [each[1:] for each in between(start, made_again)] == [(NEW, 0, 0, 5)]
+    assert between(made_again, stale) == []
+    assert [each[1:] for each in between(stale, back)] == [(NEW, 0, 5, 9)]
 
 
 def test_without_topic_ids_a_partition_that_comes_back_is_new() -> None:
@@ -287,9 +300,9 @@ def test_one_record_that_aged_out_is_one_record() -> None:
 
 
 def test_a_topic_that_was_made_again_is_told_and_read_from_its_earliest_offset() -> None:
-    start = Positions({T0: 12, T1: 7, U0: 1}, {"t": OLD, "u": OLD})
-    assert beginnings_needed(start, {"t": NEW, "u": OLD}, [T0, U0]) == [T0]
-    step = advance(start, Seen({T0: 40, U0: 1}, {"t": NEW, "u": OLD}, {T0: 2}), ALL)
+    start = Positions({T0: 12, T1: 7, U0: 1}, {"t": OLD, "u": THIRD})
+    assert beginnings_needed(start, {"t": NEW, "u": THIRD}, [T0, U0]) == [T0]
+    step = advance(start, Seen({T0: 40, U0: 1}, {"t": NEW, "u": THIRD}, {T0: 2}), ALL)
     assert step.losses == (
         DataLoss(
             Loss.MADE_AGAIN,
@@ -299,7 +312,8 @@ def test_a_topic_that_was_made_again_is_told_and_read_from_its_earliest_offset()
             "bm5ubm5ubm5ubm5ubm5ubg; the old topic's records beyond offsets 12, 7 are lost",
         ),
     )
-    assert step.positions == Positions({T0: 40, U0: 1}, {"t": NEW, "u": OLD}, starts={T0: 2})
+    gone = {PastPartition(OLD, 0): 12, PastPartition(OLD, 1): 7}
+    assert step.positions == Positions({T0: 40, U0: 1}, {"t": NEW, "u": THIRD}, starts={T0: 2}, gone=gone)
     assert [each[1:] for each in between(start, step.positions)] == [(NEW, 0, 2, 40)]
 
 
@@ -327,7 +341,7 @@ def test_a_topic_that_was_made_again_up_to_the_same_offset_is_not_overlooked() -
 
 def test_a_limit_counts_a_topic_that_was_made_again_from_its_beginning() -> None:
     step = advance(Positions({T0: 500}, {"t": OLD}), Seen({T0: 40}, {"t": NEW}, {T0: 0}), Pace(10))
-    assert step.positions == Positions({T0: 10}, {"t": NEW})
+    assert step.positions == Positions({T0: 10}, {"t": NEW}, gone={PastPartition(OLD, 0): 500})
 
 
 def test_a_checkpoint_of_the_jvm_connector_learns_the_ids() -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tidelog.client.errors import TopicPartition
 from tidelog.spark.losses import SHOWN_MAX, DataLoss, Loss, lost, records
 from tidelog.spark.plan import Offsets, Seen
-from tidelog.spark.positions import UNSPLIT, Positions, Split, format_topic_id
+from tidelog.spark.positions import NO_TOPIC_ID, UNSPLIT, PastPartition, Positions, Split, format_topic_id
 from tidelog.spark.ranges import was_made_again
 
 DEFAULT_TRIGGER_DELAY_MS = 15 * 60 * 1000
@@ -131,14 +131,15 @@ class _Begin(NamedTuple):
 def _begin(partition: TopicPartition, start: Positions, seen: Seen) -> _Begin:
     again = was_made_again(partition.topic, start, seen.topic_ids.get(partition.topic))
     beginning, before = seen.beginnings.get(partition), _position(partition, start, seen)
-    if again or before is None:
+    if before is None:
         if beginning is None:
             words = "is new and has no earliest offset: it may be gone again"
             return _Begin(None, loss=lost(Loss.UNKNOWN_BEGINNING, partition, words))
         words = f"is new and begins at offset {beginning}: {records(0, beginning - 1)} gone"
         is_late = beginning > 0 and not again
         return _Begin(beginning, beginning, lost(Loss.BEGINS_LATE, partition, words) if is_late else None)
-    first = 0 if partition in start.offsets else before  # one that was missing has its start written down
+    is_back = again or partition not in start.offsets
+    first = before if is_back else 0  # one that was missing has its start written down
     if seen.ends[partition] < before:
         words = f"ends at offset {seen.ends[partition]}, but was read up to {before}"
         return _Begin(before, first, lost(Loss.FELL_BACK, partition, words))
@@ -151,25 +152,28 @@ def _begin(partition: TopicPartition, start: Positions, seen: Seen) -> _Begin:
 def _position(partition: TopicPartition, start: Positions, seen: Seen) -> int | None:
     """The position in the partition, also if it was missing meanwhile; None if it is new.
 
-    Without topic ids it cannot be told from another partition of that name, which would be read from its
-    beginning.
+    Without topic ids a partition that was missing cannot be told from another one of that name: it is new.
     """
-    if partition in start.offsets:
+    topic_id = seen.topic_ids.get(partition.topic)
+    if partition in start.offsets and not was_made_again(partition.topic, start, topic_id):
         return start.offsets[partition]
-    known = start.topic_ids.get(partition.topic)
-    is_the_same = known is not None and known == seen.topic_ids.get(partition.topic)
-    return start.gone.get(partition) if is_the_same else None
+    return start.gone.get(PastPartition(topic_id, partition.partition)) if topic_id else None
 
 
-def _left_behind(start: Positions, seen: Seen) -> dict[TopicPartition, int]:
-    """The positions in the partitions that are missing; not in topics that were created again."""
-    again = set(_made_again(start, seen))
-    left = {
-        partition: offset
-        for partition, offset in (*start.offsets.items(), *start.gone.items())
-        if partition not in seen.ends and partition.topic not in again and partition.topic in start.topic_ids
-    }
-    return dict(list(left.items())[:GONE_MAX])
+def _left_behind(start: Positions, seen: Seen) -> dict[PastPartition, int]:
+    """The positions in partitions that are missing now, by topic id: a partition that brokers name again is
+    read on. If they become too many, those that left last are kept."""
+    ids = {**start.topic_ids, **seen.topic_ids}
+    there = {_past(partition, ids) for partition in seen.ends}
+    left = {_past(partition, start.topic_ids): offset for partition, offset in start.offsets.items()}
+    last = {past: offset for past, offset in left.items() if past and past not in there}
+    before = {past: at for past, at in start.gone.items() if past not in there and past not in last}
+    return dict([*last.items(), *before.items()][:GONE_MAX])
+
+
+def _past(partition: TopicPartition, topic_ids: Mapping[str, bytes]) -> PastPartition | None:
+    topic_id = topic_ids.get(partition.topic, NO_TOPIC_ID)
+    return PastPartition(topic_id, partition.partition) if topic_id != NO_TOPIC_ID else None
 
 
 def _gone(start: Positions, seen: Seen) -> Iterable[DataLoss]:

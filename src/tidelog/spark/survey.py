@@ -36,7 +36,7 @@ from tidelog.spark.plan import (
     topics_to_ask,
 )
 from tidelog.spark.positions import Positions
-from tidelog.spark.ranges import RangeOf, cut
+from tidelog.spark.ranges import RangeOf, cut, was_made_again
 
 _NONE_FOUND = -1
 
@@ -141,12 +141,14 @@ class Survey:
         return Seen(ends, topic_ids, self._edge(needed, EARLIEST))
 
     def _select_again(self, start: Positions) -> tuple[tuple[TopicPartition, ...], dict[str, bytes]]:
-        """The selected partitions and ids. A missing partition is asked for again until it counts as deleted,
-        because the broker may not know it yet."""
+        """The selected partitions and ids. A partition that is missing, or that belongs to another topic of
+        that name, is asked for again until that counts: the broker may not know it yet."""
         until = time.monotonic() + GONE_AFTER_SECONDS
         while True:
             partitions, topic_ids = self._select(is_missing_allowed=True)
-            if not start.offsets.keys() - set(partitions) or time.monotonic() >= until:
+            is_missing = bool(start.offsets.keys() - set(partitions))
+            is_other = any(was_made_again(topic, start, topic_ids.get(topic)) for topic in start.topic_ids)
+            if not (is_missing or is_other) or time.monotonic() >= until:
                 return partitions, topic_ids
             time.sleep(max(self._options.fetch_offset_retry_interval_ms, 1) / 1_000)
 
