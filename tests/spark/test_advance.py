@@ -10,20 +10,21 @@ from hypothesis import strategies as st
 
 from tidelog.client.errors import TopicPartition
 from tidelog.spark.advance import (
+    GONE_MAX,
     Advance,
     Pace,
     advance,
     beginnings_needed,
-    check_available_now,
     fallen,
     share_out,
+    still_available,
 )
 from tidelog.spark.losses import DataLoss, Loss
-from tidelog.spark.plan import PlanError, Seen
-from tidelog.spark.positions import Positions, Split
+from tidelog.spark.plan import Seen
+from tidelog.spark.positions import PastPartition, Positions, Split
 from tidelog.spark.ranges import between
 
-OLD, NEW = b"o" * 16, b"n" * 16
+OLD, NEW, THIRD = b"o" * 16, b"n" * 16, b"t" * 16
 T0, T1, T2, U0 = (
     TopicPartition("t", 0),
     TopicPartition("t", 1),
@@ -194,19 +195,73 @@ def test_a_new_partition_without_a_beginning_is_left_for_later() -> None:
     )
 
 
-def test_a_deleted_partition_is_told_and_forgotten() -> None:
+def test_a_deleted_partition_is_told_once_and_remembered() -> None:
     start = Positions({T0: 3, T1: 12, U0: 4}, {"t": OLD, "u": NEW})
     step = advance(start, Seen({T0: 3}, {"t": OLD}), ALL)
-    assert step.positions == Positions({T0: 3}, {"t": OLD})
+    gone = {PastPartition(OLD, 1): 12, PastPartition(NEW, 0): 4}
+    assert step.positions == Positions({T0: 3}, {"t": OLD}, gone=gone)
+    assert advance(step.positions, Seen({T0: 3}, {"t": OLD}), ALL) == Advance(step.positions)
     assert step.losses == (
         DataLoss(Loss.DELETED, "t", 1, "t-1 was deleted; it was read up to offset 12"),
         DataLoss(Loss.DELETED, "u", 0, "u-0 was deleted; it was read up to offset 4"),
     )
 
 
+def test_a_partition_that_was_only_missing_is_read_on() -> None:
+    """A broker that knows little answered for a while."""
+    start = Positions({T0: 3, T1: 12}, {"t": OLD})
+    without = advance(start, Seen({T0: 5}, {"t": OLD}), ALL).positions
+    back = advance(without, Seen({T0: 5, T1: 20}, {"t": OLD}, {T1: 0}), ALL)
+    assert back.losses == ()
+    assert back.positions == Positions({T0: 5, T1: 20}, {"t": OLD}, starts={T1: 12})
+    replayed = Positions.from_json(without.to_json()), Positions.from_json(back.positions.to_json())
+    assert [each[2:] for each in between(*replayed)] == [(1, 12, 20)]
+
+
+def test_a_missing_partition_that_comes_back_shorter_is_not_read_again() -> None:
+    without = advance(Positions({T0: 3, T1: 12}, {"t": OLD}), Seen({T0: 3}, {"t": OLD}), ALL).positions
+    back = advance(without, Seen({T0: 3, T1: 5}, {"t": OLD}, {T1: 0}), ALL)
+    assert [loss.loss for loss in back.losses] == [Loss.FELL_BACK]
+    assert between(without, back.positions) == []
+
+
+def test_a_topic_that_was_missing_and_made_again_is_read_from_its_beginning() -> None:
+    start = Positions({T0: 3, U0: 12}, {"t": THIRD, "u": OLD})
+    without = advance(start, Seen({T0: 3}, {"t": THIRD}), ALL).positions
+    back = advance(without, Seen({T0: 3, U0: 20}, {"t": THIRD, "u": NEW}, {U0: 0}), ALL)
+    assert back.losses == (), "its end was told before"
+    assert back.positions == Positions(
+        {T0: 3, U0: 20}, {"t": THIRD, "u": NEW}, gone={PastPartition(OLD, 0): 12}
+    )
+    assert [each[:1] + each[2:] for each in between(without, back.positions)] == [("u", 0, 0, 20)]
+
+
+def test_an_old_topic_that_a_stale_broker_names_again_costs_no_records_of_the_new_one() -> None:
+    start = Positions({T0: 12}, {"t": OLD})
+    made_again = advance(start, Seen({T0: 5}, {"t": NEW}, {T0: 0}), ALL).positions
+    stale = advance(made_again, Seen({T0: 6}, {"t": OLD}, {T0: 0}), ALL).positions
+    back = advance(stale, Seen({T0: 9}, {"t": NEW}, {T0: 0}), ALL).positions
+    assert [each[1:] for each in between(start, made_again)] == [(NEW, 0, 0, 5)]
+    assert between(made_again, stale) == []
+    assert [each[1:] for each in between(stale, back)] == [(NEW, 0, 5, 9)]
+
+
+def test_without_topic_ids_a_partition_that_comes_back_is_new() -> None:
+    without = advance(Positions({T0: 3, T1: 12}), Seen({T0: 3}), ALL).positions
+    assert without == Positions({T0: 3})
+    back = advance(without, Seen({T0: 3, T1: 20}, beginnings={T1: 0}), ALL)
+    assert [each[2:] for each in between(without, back.positions)] == [(1, 0, 20)]
+
+
+def test_only_so_many_missing_partitions_are_remembered() -> None:
+    many = {TopicPartition("u", n): 1 for n in range(GONE_MAX + 5)}
+    step = advance(Positions(many, {"u": OLD}), Seen({T0: 3}, {"t": OLD}, {T0: 0}), ALL)
+    assert len(step.positions.gone) == GONE_MAX
+
+
 def test_an_end_that_fell_back_is_told_and_read_on_from() -> None:
     start = Positions({T0: 12, T1: 5}, {"t": OLD})
-    assert fallen(start, {T0: 5, T1: 5, T2: 0}) == [T0]
+    assert fallen(start.offsets, {T0: 5, T1: 5, T2: 0}) == [T0]
     step = advance(start, Seen({T0: 5, T1: 5}, {"t": OLD}, {T0: 0, T1: 0}), Pace(3))
     assert step.losses == (DataLoss(Loss.FELL_BACK, "t", 0, "t-0 ends at offset 5, but was read up to 12"),)
     assert step.positions.offsets == {T0: 5, T1: 5}
@@ -245,9 +300,9 @@ def test_one_record_that_aged_out_is_one_record() -> None:
 
 
 def test_a_topic_that_was_made_again_is_told_and_read_from_its_earliest_offset() -> None:
-    start = Positions({T0: 12, T1: 7, U0: 1}, {"t": OLD, "u": OLD})
-    assert beginnings_needed(start, {"t": NEW, "u": OLD}, [T0, U0]) == [T0]
-    step = advance(start, Seen({T0: 40, U0: 1}, {"t": NEW, "u": OLD}, {T0: 2}), ALL)
+    start = Positions({T0: 12, T1: 7, U0: 1}, {"t": OLD, "u": THIRD})
+    assert beginnings_needed(start, {"t": NEW, "u": THIRD}, [T0, U0]) == [T0]
+    step = advance(start, Seen({T0: 40, U0: 1}, {"t": NEW, "u": THIRD}, {T0: 2}), ALL)
     assert step.losses == (
         DataLoss(
             Loss.MADE_AGAIN,
@@ -257,7 +312,8 @@ def test_a_topic_that_was_made_again_is_told_and_read_from_its_earliest_offset()
             "bm5ubm5ubm5ubm5ubm5ubg; the old topic's records beyond offsets 12, 7 are lost",
         ),
     )
-    assert step.positions == Positions({T0: 40, U0: 1}, {"t": NEW, "u": OLD}, starts={T0: 2})
+    gone = {PastPartition(OLD, 0): 12, PastPartition(OLD, 1): 7}
+    assert step.positions == Positions({T0: 40, U0: 1}, {"t": NEW, "u": THIRD}, starts={T0: 2}, gone=gone)
     assert [each[1:] for each in between(start, step.positions)] == [(NEW, 0, 2, 40)]
 
 
@@ -285,7 +341,7 @@ def test_a_topic_that_was_made_again_up_to_the_same_offset_is_not_overlooked() -
 
 def test_a_limit_counts_a_topic_that_was_made_again_from_its_beginning() -> None:
     step = advance(Positions({T0: 500}, {"t": OLD}), Seen({T0: 40}, {"t": NEW}, {T0: 0}), Pace(10))
-    assert step.positions == Positions({T0: 10}, {"t": NEW})
+    assert step.positions == Positions({T0: 10}, {"t": NEW}, gone={PastPartition(OLD, 0): 500})
 
 
 def test_a_checkpoint_of_the_jvm_connector_learns_the_ids() -> None:
@@ -336,11 +392,12 @@ def test_what_is_not_read_of_what_was_to_be_is_told(
             assert offset >= before[partition] or partition in told
 
 
-def test_what_was_available_must_stay_so() -> None:
-    check_available_now({T0: 5, T1: 5}, {T0: 5, T1: 9, U0: 0})
-    with pytest.raises(
-        PlanError, match="t-1, u-0 was deleted while the query read all that was available; start"
-    ):
-        check_available_now({T0: 5, T1: 5, U0: 1}, {T0: 5})
-    with pytest.raises(PlanError, match="t-0 ends at offset 4, but ended at 5 when the query began"):
-        check_available_now({T0: 5}, {T0: 4})
+def test_what_was_available_and_is_gone_is_a_loss() -> None:
+    planned = {T0: 5, T1: 5}
+    assert still_available(planned, {T0: 5, T1: 9, U0: 0}) == (planned, [])
+    left, losses = still_available(planned | {U0: 1}, {T0: 4, T1: 5})
+    assert left == {T0: 4, T1: 5}
+    assert [loss.words for loss in losses] == [
+        "t-0 ends at offset 4, but ended at 5 when the query began",
+        "u-0 was deleted while the query read all that was available",
+    ]

@@ -104,6 +104,15 @@ def test_a_new_partition_is_read_from_where_its_batch_says() -> None:
     assert [each[2:] for each in between(start, end)] == [(0, 5, 8), (1, 0, 3), (0, 50, 60)]
 
 
+def test_a_first_batch_that_is_run_again_begins_where_it_began() -> None:
+    """Spark asks for the start of a query again, and by then the topic is longer, or begins later."""
+    began = Positions({T0: 5, T1: 0})
+    end = Positions({T0: 8, T1: 3}).begun_at(began)
+    for asked_again in (began, Positions({T0: 9, T1: 2}), Positions({})):
+        replayed = between(asked_again, Positions.from_json(end.to_json()))
+        assert [each[2:] for each in replayed] == [(0, 5, 8), (1, 0, 3)]
+
+
 def test_records_that_are_gone_are_not_asked_for() -> None:
     assert [each[3:] for each in between(Positions({T0: 5}), Positions({T0: 80}, starts={T0: 50}))] == [
         (50, 80)

@@ -15,7 +15,16 @@ import pytest
 from tests.compat.client import eventually
 from tests.compat.confluent.driver import Confluent
 from tests.spark.conftest import NewTopic
-from tests.spark.queries import SPACING_MS, STARTED_MS, delete_before, fill, numbered, numbers, read
+from tests.spark.queries import (
+    SPACING_MS,
+    STARTED_MS,
+    add_partitions,
+    delete_before,
+    fill,
+    numbered,
+    numbers,
+    read,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,7 +139,8 @@ def test_offsets_that_are_gone_are_named(spark: SparkSession, bootstrap: str, fi
 def test_records_that_go_between_planning_and_reading_are_a_loss(
     spark: SparkSession, bootstrap: str, filled: str
 ) -> None:
-    tasks = read(spark, "tidelog", bootstrap, subscribe=filled).select("offset").rdd
+    options = {"subscribe": filled, "startingOffsets": json.dumps({filled: {"0": 0, "1": 0}})}
+    tasks = read(spark, "tidelog", bootstrap, **options).select("offset").rdd
     assert tasks.getNumPartitions() == 2
     delete_before(bootstrap, filled, 1, 5)
     with pytest.raises(Exception, match=rf"{filled}-1.*records 0 to 4 are gone.*failOnDataLoss"):
@@ -140,13 +150,81 @@ def test_records_that_go_between_planning_and_reading_are_a_loss(
 def test_records_that_go_between_planning_and_reading_may_be_let_go(
     spark: SparkSession, bootstrap: str, filled: str
 ) -> None:
-    frame = read(spark, "tidelog", bootstrap, subscribe=filled, failOnDataLoss=False)
+    starting = json.dumps({filled: {"0": 0, "1": 0}})
+    options = {"subscribe": filled, "startingOffsets": starting, "failOnDataLoss": False}
+    frame = read(spark, "tidelog", bootstrap, **options)
     tasks = frame.select("partition", "offset").rdd
     assert tasks.getNumPartitions() == 2
     delete_before(bootstrap, filled, 1, 5)
     assert sorted(map(tuple, tasks.collect())) == [
         place for place in NUMBERS if place >= (1, 5) or place < (1, 0)
     ]
+
+
+def test_the_earliest_offset_is_that_of_the_time_when_it_is_read(
+    spark: SparkSession, bootstrap: str, filled: str
+) -> None:
+    tasks = read(spark, "tidelog", bootstrap, subscribe=filled).select("partition", "offset").rdd
+    assert tasks.getNumPartitions() == 2
+    delete_before(bootstrap, filled, 1, 5)
+    fill(bootstrap, filled, {0: numbered(3, first=20)})
+    expected = [place for place in NUMBERS if place >= (1, 5) or place < (1, 0)] + [
+        (0, n) for n in range(20, 23)
+    ]
+    assert sorted(map(tuple, tasks.collect())) == sorted(expected)
+
+
+@pytest.mark.parametrize("form", ["tidelog", "kafka"])
+def test_a_second_action_reads_what_came_since(
+    form: str, spark: SparkSession, bootstrap: str, topic: str, kafka_connector: str
+) -> None:
+    """On a frame, a plan that was made before, a view, and what is built on them; as by Spark's connector."""
+    fill(bootstrap, topic, {0: numbered(10)})
+    frame = read(spark, form, bootstrap, subscribe=topic)
+    few = frame.where("offset < 100")
+    frame.createOrReplaceTempView("seen_again")
+
+    def counts() -> list[int]:
+        in_view = spark.sql("select count(*) from seen_again where offset >= 0").collect()[0][0]
+        made_before = [len(frame.collect()), len(few.collect())]
+        return [*made_before, frame.count(), few.count(), in_view, frame.union(frame).count() // 2]
+
+    assert counts() == [10] * 6
+    fill(bootstrap, topic, {0: numbered(5, first=10)})
+    assert counts() == [15] * 6
+    add_partitions(bootstrap, topic, 2)
+    fill(bootstrap, topic, {1: numbered(7)})
+    assert counts() == [15] * 2 + [22] * 4, "the tasks of a plan are those of its partitions"
+    spark.sql("drop view seen_again")
+
+
+def test_actions_with_other_filters_do_not_disturb_each_other(
+    spark: SparkSession, bootstrap: str, filled: str
+) -> None:
+    frame = read(spark, "tidelog", bootstrap, subscribe=filled, pushFilters=True)
+    few, one = frame.where("offset < 3"), frame.where("partition = 1")
+    for each in (few, one):  # both are planned before one of them runs
+        each._jdf.queryExecution().executedPlan()
+    for _ in range(2):
+        assert numbers(few) == [place for place in NUMBERS if place[1] < 3]
+        assert numbers(frame) == NUMBERS
+        assert numbers(one) == [place for place in NUMBERS if place[0] == 1]
+        assert numbers(few.union(one)) == sorted(
+            [p for p in NUMBERS if p[1] < 3] + [p for p in NUMBERS if p[0]]
+        )
+
+
+def test_filters_are_not_pushed_down_where_queries_share_a_plan(
+    spark: SparkSession, bootstrap: str, filled: str
+) -> None:
+    """In a session that only found the format by its name."""
+    from tidelog.spark.source import TidelogSource
+
+    own = spark.newSession()
+    own.dataSource.register(TidelogSource)
+    frame = read(own, "tidelog", bootstrap, subscribe=filled, pushFilters=True)
+    assert numbers(frame.where("offset < 3")) == [place for place in NUMBERS if place[1] < 3]
+    assert numbers(frame) == NUMBERS
 
 
 def test_a_topic_that_is_made_again_between_planning_and_reading_is_not_taken_for_the_old_one(

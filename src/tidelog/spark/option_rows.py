@@ -282,7 +282,8 @@ PUSH_FILTERS = Option(
     Use.BATCH_READ,
     forms.boolean,
     "Only in Tidelog: whether filters on `topic`, `partition`, `offset` and `timestamp` reduce the fetched "
-    "ranges. Needs `spark.sql.python.filterPushdown.enabled`.",
+    "ranges. Works in a session of `tidelog.spark.session` or `tidelog.spark.register`; in others Spark "
+    "filters the rows.",
 )
 
 TOPIC = Option(

@@ -178,7 +178,7 @@ def plan_batch(starting: Bound, ending: Bound, seen: Seen) -> BatchPlan:
     losses: list[DataLoss] = []
     for partition, start in sorted(starting.offsets.items()):
         end, begins, latest = ending.offsets[partition], seen.beginnings[partition], seen.ends[partition]
-        if start > end and _is_fixed(starting.limit, partition) and _is_fixed(ending.limit, partition):
+        if start > end and is_fixed(starting.limit, partition) and is_fixed(ending.limit, partition):
             raise PlanError(
                 f"{partition} would start at offset {start} and end at {end}: check the starting and the "
                 "ending offsets or timestamps, and whether the topic was created again"
@@ -191,7 +191,7 @@ def plan_batch(starting: Bound, ending: Bound, seen: Seen) -> BatchPlan:
     return BatchPlan(ranges, tuple(losses))
 
 
-def _is_fixed(limit: Limit, partition: TopicPartition) -> bool:
+def is_fixed(limit: Limit, partition: TopicPartition) -> bool:
     """Whether the offset was given or found by timestamp, and is not just the earliest or latest."""
     if isinstance(limit, AtOffsets):
         return limit.offsets[partition] not in (EARLIEST_OFFSET, LATEST_OFFSET)

@@ -3,12 +3,14 @@
 The format is the JVM connector's, `{"clicks": {"0": 12, "1": 7}}`, with one more name that no topic has:
 
     {"": {"ids": {"clicks": "k3V…"}, "split": {"minPartitions": 8}, "from": {"clicks": {"1": 5}},
-          "group": "spark-kafka-source-1f0c"},
+          "gone": {"p9a…": {"0": 9}}, "group": "spark-kafka-source-1f0c"},
      "clicks": {"0": 12, "1": 7}}
 
 `ids` are the topics' ids in Kafka's text form; `split` is the division of a batch that ends here; `from` is
-its start in partitions that are new, or whose records were deleted beyond the previous offset; `group` is the
-generated name of the consumer group that shows the query's progress. Empty fields are omitted.
+its start where that is not the previous offset: in a query's first batch, in partitions that are new, or
+whose records were deleted beyond that offset; `gone` are the positions in partitions that are missing, by
+the id of their topic; `group` is the generated name of the consumer group that shows the query's progress.
+Empty fields are omitted.
 
 **Invariant:** equal positions give equal text: names are sorted, partitions too, by number. Invalid
 text raises `BadPositions` with the place and the problem.
@@ -20,7 +22,7 @@ import json
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -36,12 +38,19 @@ _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,18}")
 
 Json = dict[str, dict[str, Any]]
-Key = TypeVar("Key", bound="TopicPartition | str")
+Key = TypeVar("Key", bound="TopicPartition | PastPartition | str")
 Value = TypeVar("Value")
 
 
 class BadPositions(ValueError):
     """Offsets that Tidelog or the JVM connector did not write, or that are damaged."""
+
+
+class PastPartition(NamedTuple):
+    """A partition of a topic that is gone, or was created again under the same name."""
+
+    topic_id: bytes
+    partition: int
 
 
 class Split(NamedTuple):
@@ -57,21 +66,25 @@ _SPLIT_NAMES = ("minPartitions", "maxRecordsPerPartition")  # in the order of Sp
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The next offset to read of each partition; `starts` are this batch's starts where they differ."""
+    """The next offset to read of each partition; `starts` are this batch's starts where they differ, `gone`
+    the next offsets of partitions that are missing."""
 
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, bytes] = field(default_factory=dict)
     split: Split = UNSPLIT
     starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     group: str | None = None
+    gone: Mapping[PastPartition, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         topics = {partition.topic for partition in self.offsets}
         known = {topic: self.topic_ids[topic] for topic in self.topic_ids if topic in topics}
         named = {topic: topic_id for topic, topic_id in known.items() if topic_id != NO_TOPIC_ID}
         begun = {partition: self.starts[partition] for partition in self.starts if partition in self.offsets}
-        for name, value in (("offsets", self.offsets), ("topic_ids", named), ("starts", begun)):
-            object.__setattr__(self, name, _sealed(value))
+        object.__setattr__(self, "offsets", _sealed(self.offsets))
+        object.__setattr__(self, "topic_ids", _sealed(named))
+        object.__setattr__(self, "starts", _sealed(begun))
+        object.__setattr__(self, "gone", _sealed(self.gone))
 
     def __reduce__(self) -> tuple[Callable[..., Positions], tuple[object, ...]]:
         return Positions, (
@@ -80,6 +93,7 @@ class Positions:
             self.split,
             dict(self.starts),
             self.group,
+            dict(self.gone),
         )
 
     def to_json_dict(self) -> Json:
@@ -88,6 +102,9 @@ class Positions:
             "ids": {topic: format_topic_id(topic_id) for topic, topic_id in self.topic_ids.items()},
             "split": {name: n for name, n in zip(_SPLIT_NAMES, self.split, strict=True) if n is not None},
             "from": _by_topic(self.starts),
+            "gone": _by_topic(
+                {(format_topic_id(topic_id), n): at for (topic_id, n), at in self.gone.items()}
+            ),
             "group": self.group,
         }
         filled = {name: part for name, part in beside.items() if part}
@@ -98,7 +115,7 @@ class Positions:
         topics = dict(_object(written, "offsets"))
         beside = _object(topics.pop(BESIDE_THE_TOPICS, {}), 'what stands under ""')
         for name in beside:
-            if name not in ("ids", "split", "from", "group"):
+            if name not in ("ids", "split", "from", "gone", "group"):
                 raise BadPositions(f'{_shown(name)} under "" is unknown: a newer Tidelog may have written it')
         ids = _object(beside.get("ids", {}), "ids")
         return cls(
@@ -107,7 +124,15 @@ class Positions:
             _read_split(_object(beside.get("split", {}), "split")),
             _read_offsets(_object(beside.get("from", {}), "from"), "first offset"),
             _read_group(beside.get("group")),
+            _read_gone(_object(beside.get("gone", {}), "gone")),
         )
+
+    def begun_at(self, first: Positions) -> Positions:
+        """The end of a query's first batch, with its start: Spark does not store that anywhere else."""
+        begun = {
+            partition: first.offsets[partition] for partition in self.offsets if partition in first.offsets
+        }
+        return replace(self, starts={**begun, **self.starts})
 
     def to_json(self) -> str:
         return json.dumps(self.to_json_dict())
@@ -130,7 +155,7 @@ def _sealed(values: Mapping[Key, Value]) -> Mapping[Key, Value]:
     return MappingProxyType(dict(sorted(values.items())))
 
 
-def _by_topic(values: Mapping[TopicPartition, int]) -> Json:
+def _by_topic(values: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]) -> Json:
     topics: Json = {}
     for (topic, partition), value in values.items():
         topics.setdefault(topic, {})[str(partition)] = value
@@ -194,6 +219,16 @@ def _read_id(topic: object, text: object) -> bytes:
     if len(topic_id) != TOPIC_ID_SIZE or format_topic_id(topic_id) != text:
         raise BadPositions(f"id of topic {_shown(topic)} is {_shown(text)}: expected 22 letters of base 64")
     return topic_id
+
+
+def _read_gone(written: Mapping[object, object]) -> dict[PastPartition, int]:
+    offsets = {}
+    for text, partitions in written.items():
+        topic_id = _read_id("that is gone", text)
+        for index, value in _object(partitions, f"gone topic {_shown(text)}").items():
+            partition = PastPartition(topic_id, _read_partition("a topic that is gone", index))
+            offsets[partition] = _read_number(value, f"offset of {_shown(text)}", 0, OFFSET_MAX)
+    return offsets
 
 
 def _shown(value: object) -> str:

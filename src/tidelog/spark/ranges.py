@@ -38,6 +38,8 @@ class RangeOf(NamedTuple):
 
 def between(start: Positions, end: Positions) -> list[RangeOf]:
     """The ranges of a batch from `start` to `end`, divided as `end` says."""
+    if start == end:
+        return []
     found = []
     for partition, end_offset in end.offsets.items():
         topic, index = partition
@@ -53,10 +55,11 @@ def was_made_again(topic: str, before: Positions, topic_id: bytes | None) -> boo
 
 
 def _begin(partition: TopicPartition, start: Positions, end: Positions) -> int:
-    first = end.starts.get(partition, 0)
+    if partition in end.starts:
+        return end.starts[partition]
     if was_made_again(partition.topic, start, end.topic_ids.get(partition.topic)):
-        return first
-    return max(first, start.offsets.get(partition, 0))
+        return 0
+    return start.offsets.get(partition, 0)
 
 
 def cut(ranges: Iterable[RangeOf], split: Split) -> list[RangeOf]:

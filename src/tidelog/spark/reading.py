@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from tidelog.client.cluster import Cluster, TopicPartition
+from tidelog.client.cluster import EARLIEST, LATEST, Cluster, TopicPartition
 from tidelog.client.errors import OffsetOutOfRange, TopicGone
 from tidelog.client.reader import RangeReader, RawBatches
 from tidelog.spark.losses import DataLossError, Loss, lost, records
 from tidelog.spark.options import ReadOptions
+from tidelog.spark.plan import is_fixed
 from tidelog.spark.ranges import RangeOf
 from tidelog.spark.segments import LogFolders
 from tidelog.spark.survey import warn
@@ -34,10 +35,16 @@ def cluster_of(properties: Mapping[str, str]) -> Cluster:
     return _clusters[key]
 
 
-def read_range(options: ReadOptions, wanted: RangeOf) -> Iterator[pa.RecordBatch]:
+def read_range(options: ReadOptions, wanted: RangeOf, *, is_late: bool = False) -> Iterator[pa.RecordBatch]:
+    """The rows of the range; if `is_late`, up to the edges that the partition has by now."""
     from tidelog.spark.columns import Columns  # loads the compiled loops: only where rows are read
 
-    start: int | None = wanted.start
+    try:
+        wanted = _with_edges_of_now(options, wanted) if is_late else wanted
+    except TopicGone as gone:
+        _go_on_after(gone, options, wanted, wanted.start)
+        return
+    start: int | None = wanted.start if wanted.size else None
     while start is not None:
         # One object per start: a broker sends whole batches, including records deleted below that offset.
         columns = Columns(
@@ -60,6 +67,18 @@ def read_range(options: ReadOptions, wanted: RangeOf) -> Iterator[pa.RecordBatch
 def place_of(options: ReadOptions) -> Cluster | LogFolders:
     """The source of a query: a cluster, or its folders."""
     return LogFolders(options.log_dirs) if options.log_dirs else cluster_of(options.properties)
+
+
+def _with_edges_of_now(options: ReadOptions, wanted: RangeOf) -> RangeOf:
+    """Spark plans a `DataFrame` once for several actions: earliest and latest are those of each."""
+    place, partition = place_of(options), wanted.topic_partition
+    start, end = wanted.start, wanted.end
+    if not is_fixed(options.starting, partition):
+        start = max(start, place.list_offsets({partition: EARLIEST})[partition].offset)
+    if not is_fixed(options.ending, partition):
+        found = place.list_offsets({partition: LATEST}, committed_only=options.read_committed)
+        end = max(end, found[partition].offset)
+    return wanted._replace(start=start, end=end)
 
 
 def _pieces(options: ReadOptions, wanted: RangeOf, start: int) -> Iterable[RawBatches]:

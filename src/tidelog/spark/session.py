@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidelog.spark.java import find_java
+from tidelog.spark.replanning import MARK, give_queries_own_plans
 
 if TYPE_CHECKING:
     from socketserver import BaseServer
@@ -119,7 +120,7 @@ def expect_the_end(server: BaseServer) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Register `format("tidelog")` in this session, including filters."""
+    """Register `format("tidelog")` in this session, including filters and a plan for each query."""
     from tidelog.spark.source import TidelogSource
 
     for name, value in without(PUSH_DOWN, spark.conf.getAll).items():
@@ -130,6 +131,8 @@ def register(spark: SparkSession) -> None:
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     environment = spark.sparkContext.environment
     added = without(dict.fromkeys(STREAM_VARIABLES, ""), environment)
+    if give_queries_own_plans(spark, source.name()):
+        added |= without({MARK: "1"}, environment)
     environment.update(added)
     try:
         spark.dataSource.register(source)

@@ -11,6 +11,7 @@ arguments.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -37,8 +38,9 @@ from pyspark.sql.types import (
 from tidelog.client.errors import TopicPartition
 from tidelog.spark.filters import Filter, Op, is_applied
 from tidelog.spark.options import OptionError, ReadOptions, WriteOptions
-from tidelog.spark.positions import Positions
+from tidelog.spark.positions import UNSPLIT, Positions
 from tidelog.spark.ranges import RangeOf, between
+from tidelog.spark.replanning import MARK
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +79,8 @@ class TidelogSource(spark.DataSource):
     def reader(self, schema: StructType) -> LogReader:
         options = ReadOptions.parse(self.options, streaming=False)
         self._check_schema(schema)
-        return FilteringReader(options) if options.push_filters else LogReader(options)
+        has_own_plan = MARK in os.environ  # otherwise one query would read the rows of another
+        return FilteringReader(options) if options.push_filters and has_own_plan else LogReader(options)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:  # noqa: N802
         options = ReadOptions.parse(self.options, streaming=True)
@@ -107,15 +110,16 @@ class TidelogSource(spark.DataSource):
 
 
 class RangePartition(spark.InputPartition):
-    """The range of one task."""
+    """The range of one task; `is_late` if earliest and latest are those of the time when it is read."""
 
-    def __init__(self, wanted: RangeOf) -> None:
+    def __init__(self, wanted: RangeOf, *, is_late: bool = False) -> None:
         super().__init__(str(wanted))
         self.wanted = wanted
+        self.is_late = is_late
 
 
-def _tasks(ranges: Iterable[RangeOf]) -> list[spark.InputPartition]:
-    return [RangePartition(each) for each in ranges]
+def _tasks(ranges: Iterable[RangeOf], *, is_late: bool = False) -> list[spark.InputPartition]:
+    return [RangePartition(each, is_late=is_late) for each in ranges]
 
 
 def _new_survey(options: ReadOptions) -> Survey:
@@ -129,7 +133,7 @@ def _read(options: ReadOptions, partition: spark.InputPartition) -> Iterator[pa.
     from tidelog.spark.reading import read_range
 
     assert isinstance(partition, RangePartition)
-    return read_range(options, partition.wanted)
+    return read_range(options, partition.wanted, is_late=partition.is_late)
 
 
 class LogReader(spark.DataSourceReader):
@@ -140,8 +144,11 @@ class LogReader(spark.DataSourceReader):
         self._filters: list[Filter] = []
 
     def partitions(self) -> Sequence[spark.InputPartition]:
-        nothing = RangeOf("", None, 0, 0, 0)  # Spark requires at least one partition
-        return _tasks(_new_survey(self._options).plan(self._filters) or [nothing])
+        planned = _new_survey(self._options).plan(self._filters)
+        if not planned:
+            return _tasks([RangeOf("", None, 0, 0, 0)])  # Spark requires at least one partition
+        # The edges of a filter, and those between the parts of a partition, stay where they are.
+        return _tasks(planned, is_late=not self._filters and self._options.split == UNSPLIT)
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._options, partition)
@@ -193,8 +200,7 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._initial: Positions | None = None
-        self._must_pin = False
+        self._initial: Positions | None = None  # the start of a new query
         self._is_available_now = False
         # The ends at the start of an availableNow query
         self._planned: dict[TopicPartition, int] | None = None
@@ -205,17 +211,11 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         if self._initial is None:
             self._initial = self._survey().begin(self._new_group())
-            self._must_pin = True
         return self._initial.to_json_dict()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """The next end. All records before `start` are processed: commit that to the group."""
         begin = Positions.from_json_dict(start)
-        if self._must_pin:
-            self._must_pin = False
-            if begin == self._initial:
-                # Spark stores the start of a query only with its first batch: make that an empty one.
-                return begin.to_json_dict()
         self._tell(begin)
         if self._is_available_now and self._planned is None:
             self._planned = self._survey().ends(begin)  # called after the start is known
@@ -225,7 +225,10 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
         if not taken.waits:
             self._last_trigger_ms = now_ms
-        return taken.positions.to_json_dict()
+        # Spark does not store the start of a query: it stands in the end of the first batch, which Spark
+        # stores before it runs the batch, also if there is nothing to read.
+        is_first = begin == self._initial
+        return (taken.positions.begun_at(begin) if is_first else taken.positions).to_json_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self._options.max_offsets_per_trigger
@@ -238,7 +241,6 @@ class LogStreamReader(spark.DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._is_available_now, self._planned = True, None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[spark.InputPartition]:
-        self._must_pin = False  # an end is stored already: the first batch is repeated
         return _tasks(between(Positions.from_json_dict(start), Positions.from_json_dict(end)))
 
     def read(self, partition: spark.InputPartition) -> Iterator[pa.RecordBatch]:
