@@ -155,10 +155,12 @@ def test_a_partition_without_a_leader_waits_for_one() -> None:
     desk.advance(desk.led[0], 1)
     desk.pass_time()
     assert desk.done == [A]
+    assert (desk.marking.count, desk.marking.oldest_ms) == (1, MARKER_PAUSE_MS_MAX)
     desk.topic.partitions[1].leader = THERE
     desk.see_image()
     desk.answer(NONE, B)
     assert desk.done == [A, B]
+    assert (desk.marking.count, desk.marking.oldest_ms) == (0, 0)
 
 
 def test_a_topic_that_the_image_does_not_have_yet_is_waited_for() -> None:

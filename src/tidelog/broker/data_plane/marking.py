@@ -56,6 +56,7 @@ class Errand:
     """One end of a transaction on its way: the partitions whose marker is not known to be committed."""
 
     __slots__ = (
+        "began_ms",
         "coordinator_epoch",
         "due_ms",
         "is_over",
@@ -66,8 +67,9 @@ class Errand:
         "unsent",
     )
 
-    def __init__(self, ended: Ended) -> None:
+    def __init__(self, ended: Ended, now_ms: int) -> None:
         self.keeper, self.markers = ended
+        self.began_ms = now_ms
         self.coordinator_epoch = ended.keeper.leader_epoch
         self.missing = dict.fromkeys(ended.markers.partitions)
         self.unsent = dict.fromkeys(ended.markers.partitions)
@@ -123,6 +125,12 @@ class Marking:
         """Ends whose markers are not all committed."""
         return len(self._errands)
 
+    @property
+    def oldest_ms(self) -> int:
+        """How long the oldest of these is on its way; 0 without one."""
+        oldest = next(iter(self._errands.values()), None)
+        return self._clock.uptime_ms - oldest.began_ms if oldest is not None else 0
+
     # What is to be sent.
 
     def begin(self, ended: Ended) -> None:
@@ -131,7 +139,7 @@ class Marking:
         before = self._errands.get(key)
         if before is not None:
             self._drop(before)
-        errand = self._errands[key] = Errand(ended)
+        errand = self._errands[key] = Errand(ended, self._clock.uptime_ms)
         self._unsent[errand] = None
 
     def on_resigned(self, partition: Partition) -> None:

@@ -24,6 +24,7 @@ OLDEST = Family(f"{_NAME}s_oldest_seconds", "gauge", "How long the oldest of the
 COMMITTED = Family(f"{_NAME}s_committed_total", "counter", "Transactions that were committed.")
 ABORTED = Family(f"{_NAME}s_aborted_total", "counter", "Transactions that were aborted.")
 ENDING = Family(f"{_NAME}s_ending", "gauge", "Ends whose markers are not all committed.")
+ENDING_OLDEST = Family(f"{_NAME}s_ending_oldest_seconds", "gauge", "How long the oldest of these takes.")
 HELD = Family(f"{_NAME}_bytes_held", "gauge", "Bytes in memory: Batches that wait for a coordinator.")
 
 
@@ -38,7 +39,9 @@ def transaction_pieces(broker: Broker, series_max: int) -> Iterator[str]:
     for shard in shards:
         age_ms = yield from _oldest_ms(shard.machine, broker.clock.now_ms, series_max)
         yield OLDEST.sample(age_ms / 1_000, _place(shard))
-    yield ENDING.head() + ENDING.sample(broker.transacting.marking.count)
+    marking = broker.transacting.marking
+    yield ENDING.head() + ENDING.sample(marking.count)
+    yield ENDING_OLDEST.head() + ENDING_OLDEST.sample(marking.oldest_ms / 1_000)
     yield HELD.head() + HELD.sample(broker.transacting.verifying.held_size)
 
 
