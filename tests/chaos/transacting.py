@@ -33,7 +33,7 @@ GIVEN_UP = 3
 TIMEOUT_MS = 12_000  # what a dead process has left open is held as long, if none of its name comes back
 CALL_S = 10.0
 TAKEN_BACK = 0.2
-WORK_S = 0.01
+REST_S = 0.01
 CONSUME_S, RECORDS_MAX = 0.2, 20
 SESSION_MS = 6_000
 NO_GENERATION = b"CGMDv2:\xff\xff\xff\xff"
@@ -130,6 +130,7 @@ class Teller:
         self._diary.write(BEGUN, number, ",".join(map(str, accounts)))
         fill, ask = partial(self._fill, number, accounts), partial(self._diary.write, ASKED, number)
         self._diary.write(COMMITTED if self._transactions.commit(fill, ask) else ABORTED, number)
+        self._transactions.producer.poll(REST_S)
 
     def _fill(self, number: int, accounts: list[int], producer: Producer) -> None:
         amounts = [self._chance.randint(-100, 100) for _ in accounts[1:]]
@@ -223,7 +224,6 @@ def main(kind: str, bootstrap: str, name: str, diary: str, *words: str) -> None:
         worker = KINDS[kind](bootstrap, name, Diary(Path(diary)), *words)
         while not ending:
             worker.work()
-            time.sleep(WORK_S)
     except GivenUp as reason:
         print(f"{name} gives up: {reason}", file=sys.stderr, flush=True)
         os._exit(GIVEN_UP)

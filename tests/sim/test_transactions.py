@@ -34,6 +34,7 @@ EXERCISED = (
     "stable offset row: unstable_offset_commit",
     "told committed",
     "told aborted",
+    "left open",
 )
 
 

@@ -453,6 +453,23 @@ class TransactionalProducer(Coordinated):
             yield from self.send(leader[0], frame)
 
 
+class Leaver(TransactionalProducer):
+    """Begins one transaction, writes all of it, and is never heard of again."""
+
+    asked_ms = began_ms = -1  # between these its transaction has begun
+    has_written = False
+
+    def live(self) -> Steps:
+        yield from self._init()
+        deal = self.world.ledger.new_deal(self.name)
+        deal.fill(self.accounts, [self.random.randint(-99, 99) for _ in self.accounts])
+        for spot, value in deal.values:
+            self.asked_ms = self.asked_ms if self.began_ms >= 0 else self.world.clock.now_ms
+            yield from self._write(spot, value)
+            self.began_ms = self.began_ms if self.began_ms >= 0 else self.world.clock.now_ms
+        self.has_written = True
+
+
 class CommittedReader(Script):
     """Reads one partition as consumers with `isolation.level=read_committed` do."""
 

@@ -20,6 +20,7 @@ from tests.sim.cluster_node import ClusterNode
 from tests.sim.cluster_plan import Plan as ClusterPlan
 from tests.sim.transactions_clients import (
     CommittedReader,
+    Leaver,
     Plan,
     Script,
     StableOffsetReader,
@@ -34,6 +35,7 @@ from tidelog.replication.partition import Role
 
 ALONE_MS = 10_000_000  # a transaction that does not time out, though clocks jump by an hour
 HANGING_MS = 1_000  # that an end may take besides the timeout
+LEFT_OPEN_MS = (2_000, 4_000, 15_000)
 INTERNAL = (OFFSETS_TOPIC, TRANSACTIONS_TOPIC)
 
 
@@ -146,7 +148,8 @@ class TransactionWorld(World):
         self.walk_away = 0.0
         self._counts = {id(trader): trader.told_count for trader in self.traders}
         super().heal()
-        self.wait_stable()
+        self._leave_open()
+        self._wait_until(self._is_quiet, lambda: "what was left open does not end")
 
     def _unwell(self, counts: list[int]) -> str:
         problem = super()._unwell(counts)
@@ -177,8 +180,42 @@ class TransactionWorld(World):
         partition = self.find(self.nodes[self.facts(spot)["leader"]], spot)
         return 0 if partition is None else partition.log.end_offset
 
-    def wait_stable(self) -> None:
-        pass
+    def _leave_open(self) -> None:
+        """Everybody serves, and clocks agree: what a producer leaves open holds the last stable offset until
+        its timeout, and no longer than it takes to end it."""
+        for node in self.nodes.values():
+            node.clock_offset_ms = 0
+        for number, timeout_ms in enumerate(self.clock.random.sample(LEFT_OPEN_MS, 2)):
+            spots = self.clock.random.sample(self.spots, min(2, len(self.spots)))
+            leaver = Leaver(self, Plan(f"gone{number}", number == 0, False, timeout_ms), spots)
+            self._await_over(leaver)
+            self._await_stable(leaver, spots)
+
+    def _await_over(self, leaver: Leaver) -> None:
+        self._wait_until(lambda: leaver.is_over, lambda: f"{leaver.name} cannot begin a transaction")
+
+    def _await_stable(self, leaver: Leaver, spots: list[Spot]) -> None:
+        epochs = self._leader_epochs(spots)
+
+        def is_stable() -> bool:
+            return not any(spot in spots for spot in self._unstable())
+
+        is_early = self.run_until(leaver.asked_ms + leaver.plan.timeout_ms - 1, is_stable)
+        if is_early and leaver.has_written:
+            raise Violation(f"{leaver.name} had {leaver.plan.timeout_ms} ms, and was ended before")
+        latest_ms = leaver.began_ms + leaver.plan.timeout_ms + HANGING_MS
+        is_in_time = self.run_until(latest_ms, is_stable)
+        if not is_in_time and epochs == self._leader_epochs(spots):
+            raise Violation(f"{leaver.name} holds {self._unstable()} at {latest_ms}")
+        self.clock.counts["left open"] += is_in_time
+
+    def _leader_epochs(self, spots: list[Spot]) -> dict[str, int]:
+        """Of these, and of what keeps transactions."""
+        paths = [spot.path for spot in spots]
+        for topic_id, topic in self.committed.topics():
+            if topic["name"] == TRANSACTIONS_TOPIC:
+                paths += [f"{TOPICS}/{topic_id.hex()}/{index}" for index in range(2)]
+        return {path: json.loads(self.committed.at(path) or b"{}").get("leader_epoch", -1) for path in paths}
 
     def read_all(self) -> None:
         """Readers have been everywhere."""
