@@ -208,11 +208,6 @@ ACCEPTED: tuple[Accepted, ...] = (
         in_scenarios("no partitions"),
     ),
     Accepted(
-        r"AlterClientQuotas",
-        r"entries\[\].*",
-        "There are no quotas yet: who sets one is told so.",
-    ),
-    Accepted(
         r"ApiVersions",
         r"api_keys\[\]",
         "Not every API of Kafka's is served yet; one that is, has Kafka's versions.",

@@ -80,6 +80,9 @@ _ON_SETTINGS = (Resource.TOPIC, Resource.GROUP, Resource.CLUSTER)
 _SEES_SETTINGS = tuple((resource, _O.DESCRIBE_CONFIGS) for resource in _ON_SETTINGS)
 _ALTERS_SETTINGS = tuple((resource, _O.ALTER_CONFIGS) for resource in _ON_SETTINGS)
 
+# Between brokers, and in no list that clients see: a client's request that is the controller's (KIP-590).
+ENVELOPE_KEY = 58
+
 # Old librdkafka takes a missing Produce 0 for a broker without compression (KAFKA-18659).
 PRODUCE = Api(0, "Produce", 3, 13, 9, _topic(_O.WRITE) + _transaction(_O.WRITE), advertised_version=0)
 FETCH = Api(1, "Fetch", 4, 18, 12, _topic(_O.READ) + _cluster(_O.CLUSTER_ACTION))
