@@ -34,14 +34,13 @@ from tidelog.broker.rates import SECOND_MS
 from tidelog.broker.uses import CLIENT_ID_POSITION, Owner, Use, Uses
 from tidelog.cluster.image import Image
 from tidelog.cluster.quotas import (
-    CLIENT_ID,
     CONSUMER_RATE,
     MUTATION_RATE,
     PRODUCER_RATE,
     REQUEST_PERCENTAGE,
-    USER,
     Entity,
     entities_of,
+    levels,
 )
 from tidelog.protocol.apis import ADD_PARTITIONS_TO_TXN, ENVELOPE_KEY, FETCH, PRODUCE, WRITE_TXN_MARKERS
 
@@ -121,17 +120,7 @@ class Quotas:
         limits = self._limits[key]
         if not limits:
             return None
-        both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
-        for entity, shared in (
-            (((CLIENT_ID, client_id), (USER, user)), both),
-            (((CLIENT_ID, None), (USER, user)), both),
-            (((USER, user),), of_user),
-            (((CLIENT_ID, client_id), (USER, None)), both),
-            (((CLIENT_ID, None), (USER, None)), both),
-            (((USER, None),), of_user),
-            (((CLIENT_ID, client_id),), of_client),
-            (((CLIENT_ID, None),), of_client),
-        ):
+        for entity, shared in levels(user, client_id):
             limit = limits.get(entity)
             if limit is not None:
                 return limit, Owner(key, *shared)
@@ -277,7 +266,9 @@ class Quotas:
             if len(self._uses) >= QUOTA_USES_MAX:
                 shared = self._shared.get((key, limit))
                 if shared is None:
-                    shared = self._shared[key, limit] = Use(Owner(key, "", ""), limit, windows, now_ms)
+                    shared = self._shared[key, limit] = Use(
+                        Owner(key, "", f"(shared, {limit:g})"), limit, windows, now_ms
+                    )
                 return shared
             use = self._uses[owner] = Use(owner, limit, windows, now_ms)
         use.limit = limit

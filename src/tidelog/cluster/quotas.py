@@ -70,6 +70,22 @@ def entity_of(name: str) -> Entity:
     return tuple((kind, unescape_name(text) if colon else None) for kind, colon, text in parts)
 
 
+def levels(user: str, client_id: str) -> list[tuple[Entity, tuple[str, str]]]:
+    """The entities whose quota may be that of a client, the first that has one; each with the user and the
+    client id of all who share it."""
+    both, of_user, of_client = (user, client_id), (user, ""), ("", client_id)
+    return [
+        (((CLIENT_ID, client_id), (USER, user)), both),
+        (((CLIENT_ID, None), (USER, user)), both),
+        (((USER, user),), of_user),
+        (((CLIENT_ID, client_id), (USER, None)), both),
+        (((CLIENT_ID, None), (USER, None)), both),
+        (((USER, None),), of_user),
+        (((CLIENT_ID, client_id),), of_client),
+        (((CLIENT_ID, None),), of_client),
+    ]
+
+
 def entities_of(image: Image) -> dict[Entity, dict[str, float]]:
     found = image.configs[QUOTA_CONFIG]
     return {
