@@ -44,6 +44,7 @@ class Scale:
     group_commits: int = 1_000_000
     spark_rows: int = 10_000_000
     spark_seconds: float = 15.0
+    quota_seconds: float = 33.0
     replicated_partitions: tuple[int, ...] = (1, 500, 2_000)
     cluster_turns: int = 4  # what one start can do differs by a third from what another can
     cluster_bytes: int = 256_000_000

@@ -17,6 +17,7 @@ FETCH_BYTES_MAX = 50 * 1024 * 1024
 WAIT_MS = 500
 ACKS_ALL = -1
 TIMEOUT_MS = 30_000
+CLIENT_ID = "bench"
 
 
 @dataclass(frozen=True)
@@ -27,17 +28,25 @@ class ResponseLayout:
     error_position: int
 
 
-def produce_frame(topic: str, partition: int, batch: Batch, correlation_id: int = 0) -> bytes:
-    return produce_many_frame(topic, (partition,), batch, correlation_id)
+def produce_frame(
+    topic: str, partition: int, batch: Batch, correlation_id: int = 0, client_id: str = CLIENT_ID
+) -> bytes:
+    return produce_many_frame(topic, (partition,), batch, correlation_id, client_id)
 
 
-def produce_many_frame(topic: str, partitions: Sequence[int], batch: Batch, correlation_id: int = 0) -> bytes:
+def produce_many_frame(
+    topic: str,
+    partitions: Sequence[int],
+    batch: Batch,
+    correlation_id: int = 0,
+    client_id: str = CLIENT_ID,
+) -> bytes:
     """The same batch to each of `partitions`, in one request."""
     records = uvarint(batch.size + 1) + batch.content
     data = b"".join(struct.pack(">i", partition) + records + b"\x00" for partition in partitions)
     body = b"\x00" + struct.pack(">hi", ACKS_ALL, TIMEOUT_MS)
     body += b"\x02" + compact_string(topic) + uvarint(len(partitions) + 1) + data + b"\x00\x00"
-    return whole_frame(0, PRODUCE_VERSION, correlation_id, body)
+    return whole_frame(0, PRODUCE_VERSION, correlation_id, body, client_id)
 
 
 def fetch_frame(
@@ -73,6 +82,9 @@ def compact_string(text: str) -> bytes:
     return uvarint(len(encoded) + 1) + encoded
 
 
-def whole_frame(api_key: int, version: int, correlation_id: int, body: bytes) -> bytes:
-    header = struct.pack(">hhih", api_key, version, correlation_id, 5) + b"bench" + b"\x00"
+def whole_frame(
+    api_key: int, version: int, correlation_id: int, body: bytes, client_id: str = CLIENT_ID
+) -> bytes:
+    name = client_id.encode()
+    header = struct.pack(">hhih", api_key, version, correlation_id, len(name)) + name + b"\x00"
     return struct.pack(">i", len(header) + len(body)) + header + body

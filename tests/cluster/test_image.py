@@ -87,12 +87,12 @@ def test_what_a_later_version_wrote_is_passed_over() -> None:
         "/brokers/ids/1": Node(broker, 0),
         "/config": Node(b"", 0),
         "/config/brokers": Node(b"", 0),
-        "/config/quotas/x": Node(b'{"a":"b"}', 0),
+        "/config/no-kind/x": Node(b'{"a":"b"}', 0),
         "/later/thing": Node(b"{}", 0),
     }
     image.take(nodes, nodes)
     assert image.brokers[1].host == "h"
-    image.apply([Delete("/config/quotas/x")])
+    image.apply([Delete("/config/no-kind/x")])
 
 
 def test_names_that_differ_by_a_dot_alone_clash_until_one_is_gone() -> None:

@@ -24,6 +24,8 @@ from tests.wire.requests import fetch_values, metadata_values
 from tests.wire.samples import sample_frames
 from tests.wire.test_handlers_group_offsets import committed, plain
 from tests.wire.transaction_requests import WRITE_MARKERS, serve_transactions
+from tidelog.broker.clients import Client
+from tidelog.broker.clock import Clock
 from tidelog.handlers.table import HANDLERS
 from tidelog.protocol import apis
 from tidelog.protocol.apis import APIS, Api
@@ -115,6 +117,11 @@ def sampled(tmp_path: Path) -> Harness:
     return harness
 
 
+def mute(client: Client, throttle_time_ms: int) -> None:
+    """By a clock that stands still: all of it is left however long an answer takes."""
+    client.mute(Clock(), throttle_time_ms)
+
+
 def test_every_answer_says_the_throttle_time_of_its_client(sampled: Harness) -> None:
     frames = list(sample_frames(sampled))
     sampled.holds_store = True  # an answer that waits for the store is made at its deadline
@@ -122,7 +129,7 @@ def test_every_answer_says_the_throttle_time_of_its_client(sampled: Harness) -> 
     for frame in frames:
         api_key, version = HEADER.unpack_from(frame)[:2]
         sampled.client = new_client()
-        sampled.client.throttle_time_ms = THROTTLED_MS
+        mute(sampled.client, THROTTLED_MS)
         sampled.send_frame(frame)
         answers = sampled.answers()
         if not answers:
@@ -138,14 +145,15 @@ def test_every_answer_says_the_throttle_time_of_its_client(sampled: Harness) -> 
 def test_an_answer_that_waited_says_the_newest_throttle_time(sampled: Harness) -> None:
     sampled.send(FETCH, 12, **fetch_values(sampled, 12, {"t": [(0, 0)]}, max_wait_ms=500))
     assert sampled.answers() == []
-    sampled.client.throttle_time_ms = THROTTLED_MS
+    mute(sampled.client, THROTTLED_MS)
     sampled.advance(500)
     assert sampled.answer(FETCH, 12).throttle_time == timedelta(milliseconds=THROTTLED_MS)
 
 
 def test_a_repeated_commit_says_the_throttle_time_too(coordinator: Harness) -> None:
     for throttle_time_ms in (0, 0, 7, 0):
-        coordinator.client.throttle_time_ms = throttle_time_ms
+        coordinator.client.muted_until_ms = 0
+        mute(coordinator.client, throttle_time_ms)
         values = commit_values(coordinator, 9, {"t": [(0, 1)]}, metadata=None)
         answer = coordinator.ask(OFFSET_COMMIT, 9, **values)
         assert answer.throttle_time == timedelta(milliseconds=throttle_time_ms)

@@ -168,6 +168,19 @@ MARKERS_PER_FRAME_MAX = 10_000  # of one request: a marker for one partition
 TRANSACTIONS_TOLD_MAX = 10_000  # ids that one DescribeTransactions asks for
 MARKER_PAUSE_MS, MARKER_PAUSE_MS_MAX = 50, 1_000  # before markers are sent again; it doubles
 
+# Quotas
+QUOTA_ENTITIES_MAX = 10_000  # all are in memory
+QUOTA_ENTITIES_CHANGED_MAX = 1_000  # by one request, in one multi
+QUOTA_NAME_LENGTH_MAX = 256  # of a user or client id; longer ones that begin alike share what they have
+QUOTA_USES_MAX = 20_000  # what is measured of clients and addresses; beyond it newcomers share
+QUOTA_SWEEP_MS = 1_000  # between two looks for uses that are as good as new, while there is no room
+QUOTA_USE_KEPT_MS = 3_600_000  # of a client that is silent, as in Kafka
+QUOTA_HEADER_SIZE_MAX = 512  # of a client id that a connection remembers; a longer one is looked up each time
+THROTTLE_MS_MAX = 2**31 - 1  # what an answer has room for
+FETCHED_PARTITION_SIZE = 64  # of an answer, about, besides the records
+MUTE_LOOK_MS = 5_000  # between two looks whether a client that is not read has gone
+THROTTLED_CONNECTIONS_MAX = 256  # refused, and kept until it is time to close them
+
 # Credentials
 SCRAM_USERS_MAX = 10_000  # all are in memory
 SCRAM_USERS_CHANGED_MAX = 1_000  # by one request: keys are derived on the loop

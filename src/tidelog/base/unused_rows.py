@@ -60,8 +60,6 @@ _QUORUM: tuple[Row, ...] = (
     ("controller.quorum.request.timeout.ms", _I, "2000"),
     ("controller.quorum.retry.backoff.ms", _I, "20"),
     ("controller.quorum.voters", _LIST, ""),
-    ("controller.quota.window.num", _I, "11"),
-    ("controller.quota.window.size.seconds", _I, "1"),
     ("controller.socket.timeout.ms", _I, "30000"),
     ("early.start.listeners", _LIST, None),
     ("initial.broker.registration.timeout.ms", _I, "60000"),
@@ -242,12 +240,7 @@ _REPLICATION: tuple[Row, ...] = (
     ("replication.quota.window.num", _I, "11"),
     ("replication.quota.window.size.seconds", _I, "1"),
 )
-_QUOTAS: tuple[Row, ...] = (
-    ("client.quota.callback.class", _CLASS, None),
-    ("max.connection.creation.rate", _I, "2147483647", True),
-    ("quota.window.num", _I, "11"),
-    ("quota.window.size.seconds", _I, "1"),
-)
+_QUOTAS: tuple[Row, ...] = (("client.quota.callback.class", _CLASS, None),)
 _COMPACTION: tuple[Row, ...] = (
     ("log.cleaner.backoff.ms", _L, "15000", True),
     ("log.cleaner.dedupe.buffer.size", _L, "134217728", True),
@@ -279,7 +272,7 @@ _GROUPS_OF_ROWS = (
     ("Groups that share partitions, and those of streams, are not served.", _GROUPS),
     ("A transaction is verified, timed out and ended without these.", _TRANSACTIONS),
     ("Replication has one connection for each leader, and a throttle without windows.", _REPLICATION),
-    ("There are no quotas.", _QUOTAS),
+    ("Quotas are looked up by the broker itself, not by a class.", _QUOTAS),
     ("Records are not compacted.", _COMPACTION),
     ("A broker does this by itself here, or not at all.", _OTHER),
 )

@@ -40,6 +40,7 @@ from tidelog.broker.data_plane.statements import Statements
 from tidelog.broker.data_plane.transacting import Transacting
 from tidelog.broker.kernel import Kernel
 from tidelog.broker.peers import FORWARD, REPLICATE
+from tidelog.broker.quotas import Quotas
 from tidelog.broker.signal import PartitionSignals
 from tidelog.broker.standing import Standing
 from tidelog.broker.store_desk import OnOutcome, StoreDesk
@@ -52,6 +53,7 @@ from tidelog.cluster.changes import (
     Change,
     ControllerChanged,
     FeaturesChanged,
+    QuotasChanged,
     TopicChanged,
     TopicConfigured,
 )
@@ -86,6 +88,7 @@ class Broker:
         self.settings_in_force = SettingsInForce(kernel, self.image)
         self.waiting = WaitingRoom()
         self.telemetry = Telemetry(entropy)
+        self.quotas = Quotas(settings, kernel.clock)
         self.signals = PartitionSignals()
         # Requests served, by API key and version, as `key << API_VERSION_BITS | version`.
         self.served_counts = [0] * (API_KEY_MAX + 1 << API_VERSION_BITS)
@@ -256,6 +259,8 @@ class Broker:
                 self._use_topic_settings(change.topic_id)
             elif isinstance(change, FeaturesChanged):
                 self.registration.check_levels()
+            elif isinstance(change, QuotasChanged):
+                self._use_quotas()
         if self.standing.are_logs_open:
             topic_ids = [change.topic_id for change in changes if isinstance(change, TopicChanged)]
             self.hosting.follow(topic_ids)
@@ -284,6 +289,10 @@ class Broker:
         self.settings_in_force.use_stored()
         for topic in self.image.topics.values():
             self.hosting.use_settings(topic)
+
+    def _use_quotas(self) -> None:
+        count = self.quotas.follow(self.image)
+        self.outbox.tell(info("quotas changed", entities=count))
 
     # What comes from other brokers.
 
@@ -377,6 +386,7 @@ class Broker:
             Row(EACH_TICK, lambda: partitions.mark_overdue_flushes(clock.now_ms)),
             Row(EACH_TICK, self._begin_wanted_flushes),
             Row(SILENCE_CHECK_MS, lambda: self.telemetry.expire(clock.uptime_ms)),
+            Row(SILENCE_CHECK_MS, self.quotas.expire),
             Row(EACH_TICK, self.flushing.begin_queued),
             Row(EACH_TICK, self.retention.tick),
             Row(expiry_ms, lambda: partitions.expire_producers(clock.uptime_ms)),

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from tidelog.base.forms import PLAINTEXT
+from tidelog.broker.clock import Clock
 from tidelog.broker.refusals import Refusals
+from tidelog.broker.uses import Uses
 from tidelog.broker.waiting import Parked
 from tidelog.protocol.connection import Connection
 
@@ -26,15 +28,17 @@ class Repeated(Protocol):
 
 class Client:
     __slots__ = (
+        "_clock",
         "address",
         "connection",
         "listener",
+        "muted_until_ms",
         "port",
         "principal",
         "refusals",
         "repeated",
         "software",
-        "throttle_time_ms",
+        "uses",
     )
 
     def __init__(
@@ -49,6 +53,19 @@ class Client:
         self.listener = listener  # the name of the one that it came in by
         self.principal = principal  # as whom it has authenticated, if it has
         self.software = _UNKNOWN_SOFTWARE  # its name and version, as it says by ApiVersions
-        self.throttle_time_ms = 0  # told in every answer: how long it is kept waiting for its quotas
+        self.muted_until_ms = 0  # it is over a quota, and not read until then; 0 if it is not muted
+        self._clock: Clock | None = None  # by which it is muted
+        self.uses: Uses | None = None  # of its quotas, as the last request found them
         self.refusals: Refusals | None = None  # of batches that will be sent again
         self.repeated: Repeated | None = None  # what it has sent and may send again
+
+    @property
+    def throttle_time_ms(self) -> int:
+        """Told in every answer: how long it is not read from now on, for being over its quotas (KIP-219)."""
+        if not self.muted_until_ms or self._clock is None:
+            return 0
+        return max(self.muted_until_ms - self._clock.uptime_ms, 0)
+
+    def mute(self, clock: Clock, until_ms: int) -> None:
+        self._clock = clock
+        self.muted_until_ms = max(self.muted_until_ms, until_ms)

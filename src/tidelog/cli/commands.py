@@ -15,7 +15,7 @@ import typer
 from confluent_kafka import KafkaException
 from typer.core import TyperGroup
 
-from tidelog.cli import broker, cluster, config, demo, group, log, pipeline, topic, txn
+from tidelog.cli import broker, cluster, config, demo, group, log, pipeline, quota, topic, txn
 from tidelog.cli.completion import COMPLETE_VARIABLE, PROGRAM, completion, init_completion
 from tidelog.cli.consume import consume
 from tidelog.cli.failure import BadWord, Failure, report
@@ -33,6 +33,7 @@ _ORDER = (
     "group",
     "txn",
     "config",
+    "quota",
     "broker",
     "cluster",
     "zookeeper",
@@ -71,6 +72,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
 app.add_typer(txn.app, name="txn")
 app.add_typer(config.app, name="config")
+app.add_typer(quota.app, name="quota")
 app.add_typer(broker.app, name="broker")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(log.app, name="log")

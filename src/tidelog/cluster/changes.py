@@ -44,6 +44,17 @@ class FeaturesChanged:
     """A feature level was raised, or groups have moved."""
 
 
+@dataclass(frozen=True, slots=True)
+class QuotasChanged:
+    """Quotas of clients or addresses."""
+
+
 Change = (
-    TopicChanged | TopicConfigured | BrokerConfigured | BrokersChanged | ControllerChanged | FeaturesChanged
+    TopicChanged
+    | TopicConfigured
+    | BrokerConfigured
+    | BrokersChanged
+    | ControllerChanged
+    | FeaturesChanged
+    | QuotasChanged
 )

@@ -15,6 +15,7 @@ from tidelog.cluster.changes import (
     Change,
     ControllerChanged,
     FeaturesChanged,
+    QuotasChanged,
     TopicChanged,
     TopicConfigured,
 )
@@ -29,6 +30,7 @@ from tidelog.cluster.paths import (
     FEATURES,
     GROUP_CONFIG,
     PRODUCER_IDS,
+    QUOTA_CONFIG,
     TOPICS,
     Kind,
     Place,
@@ -58,6 +60,7 @@ class Image:
             BROKER_CONFIG: {},
             CLIENT_METRICS_CONFIG: {},
             GROUP_CONFIG: {},
+            QUOTA_CONFIG: {},
         }
         self.client_metrics_epoch = 0  # raised with every change of them
         self.scram: dict[str, dict[str, dict[str, Any]]] = {}  # by user and mechanism
@@ -211,6 +214,8 @@ class Image:
 
     def _on_configured(self, place: Place) -> Sequence[Change]:
         self.client_metrics_epoch += place.part == CLIENT_METRICS_CONFIG
+        if place.part == QUOTA_CONFIG:
+            return (QuotasChanged(),)
         return (BrokerConfigured(place.name),) if place.part == BROKER_CONFIG else ()
 
     def _delete(self, path: str) -> Sequence[Change]:

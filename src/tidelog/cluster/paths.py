@@ -16,7 +16,9 @@
 |                             | listeners: name to host and port (ephemeral)       |                        |
 | `/names/<name>`             | id of the topic with that name now                 | the controller         |
 | `/config/<kind>/<name>`     | key to text; kinds: brokers, client-metrics,       | the controller         |
-|                             | groups. Of brokers a number, or `default` for all  |                        |
+|                             | groups, quotas. Of brokers a number, or `default`  |                        |
+|                             | for all; of quotas an entity, as `cluster/quotas`  |                        |
+|                             | spells it                                          |                        |
 | `/scram/<user>`             | mechanism to iterations, salt, stored_key and      | the controller         |
 |                             | server_key in base64                               |                        |
 | `/topics/<id>`              | name, config                                       | the controller         |
@@ -47,6 +49,7 @@ BROKERS = "/brokers/ids"
 NAMES = "/names"
 CONFIG = "/config"
 BROKER_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG = "brokers", "client-metrics", "groups"
+QUOTA_CONFIG = "quotas"
 DEFAULT_BROKER = "default"
 SCRAM = "/scram"
 TOPICS = "/topics"
@@ -58,7 +61,7 @@ FOLDERS = (
     BROKERS,
     CHANGES,
     CONFIG,
-    *(f"{CONFIG}/{kind}" for kind in (BROKER_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG)),
+    *(f"{CONFIG}/{kind}" for kind in (BROKER_CONFIG, CLIENT_METRICS_CONFIG, GROUP_CONFIG, QUOTA_CONFIG)),
     NAMES,
     SCRAM,
     TOPICS,
@@ -122,6 +125,10 @@ _SINGLE, _NOTICE, _OTHER = Place(Kind.SINGLE), Place(Kind.NOTICE), Place(Kind.OT
 def escape_name(name: str) -> str:
     """As a part of a path. Names may contain anything; some stores treat dots alone as special."""
     return quote(name, safe="").replace(".", "%2E")
+
+
+def unescape_name(part: str) -> str:
+    return unquote(part)
 
 
 def config_path(kind: str, name: str) -> str:

@@ -14,7 +14,12 @@ flexible and tells divergence; 13 names topics by id; 15 moves the replica id; 1
 from __future__ import annotations
 
 from tidelog.base.files import FileSlice
-from tidelog.base.limits import COPIED_SIZE_MAX, FETCH_WAIT_MS_MAX, LOOKUP_WAIT_MS
+from tidelog.base.limits import (
+    COPIED_SIZE_MAX,
+    FETCH_WAIT_MS_MAX,
+    FETCHED_PARTITION_SIZE,
+    LOOKUP_WAIT_MS,
+)
 from tidelog.base.replication_rows import RACK_SELECTOR
 from tidelog.broker.broker import Broker
 from tidelog.handlers.hints import endpoints_for, hint_leader
@@ -61,6 +66,10 @@ def handle_fetch(broker: Broker, request: Request) -> Result:
     if session.session_id:
         session.use_view((request.version, fetch.isolation_level, terms.rack))
     reading = Reading(broker, fetch, session, terms)
+    if broker.quotas.is_on:
+        terms.size_max = broker.quotas.begin_fetch(request.client)
+        if request.client.throttle_time_ms:
+            return reading.encode_nothing()
     reading.read()
     wait_ms = max(min(fetch.max_wait_ms, FETCH_WAIT_MS_MAX), terms.lookup_ms)
     if reading.is_enough() or wait_ms <= 0:
@@ -93,6 +102,7 @@ class ConsumerTerms:
         "is_urgent",
         "lookup_ms",
         "rack",
+        "size_max",
     )
 
     def __init__(self, broker: Broker, request: Request, fetch: FetchRequest) -> None:
@@ -106,6 +116,7 @@ class ConsumerTerms:
         if fetch.rack_id and not broker.settings.text("replica.selector.class").endswith(RACK_SELECTOR):
             self.rack = ""
         self.is_urgent = False
+        self.size_max: int | None = None  # by the client's quota, whatever it asks for
         self.lookup_ms = 0  # how long to wait at least for what is being looked up
 
     def missing(self, key: PartitionKey) -> FetchedPartition:
@@ -236,6 +247,10 @@ class ConsumerTerms:
 
     def is_enough(self, found: list[Found]) -> bool:
         return False
+
+    def admit_fetched(self, found: list[Found]) -> bool:
+        size = sum(size for _, _, _, _, size in found) + FETCHED_PARTITION_SIZE * max(len(found), 1)
+        return self._broker.quotas.admit_fetched(self._client, size)
 
     def note_answered(self, found: list[Found]) -> None:
         for _, _, partition, fetched, size in found:

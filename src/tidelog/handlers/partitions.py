@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tidelog.base.limits import MESSAGE_LENGTH_MAX, PARTITIONS_CREATED_MAX, PARTITIONS_SHARED_MAX
 from tidelog.broker.broker import Broker
+from tidelog.broker.quotas import Mutations
 from tidelog.broker.store_change import Settled, StoreChange
 from tidelog.broker.store_desk import OnOutcome
 from tidelog.cluster.facts import TopicFacts
@@ -18,7 +19,7 @@ from tidelog.cluster.store import Outcome
 from tidelog.handlers.gathering import deadline_of
 from tidelog.handlers.names import is_internal
 from tidelog.handlers.request import Request, Result
-from tidelog.handlers.store_changes import FINE, LATE, change_store, problem_of
+from tidelog.handlers.store_changes import FINE, LATE, OVER_QUOTA, change_store, problem_of
 from tidelog.protocol.errors import ErrorCode, Problem
 
 TOO_MANY = Problem(
@@ -29,6 +30,9 @@ TOO_MANY_AT_ONCE = Problem(
     ErrorCode.policy_violation,
     f"In a cluster a topic gets at most {PARTITIONS_SHARED_MAX} partitions at once; add the rest after that.",
 )
+
+
+_QUOTA_VERSION = 3  # from here on clients know the error
 
 
 def handle_create_partitions(broker: Broker, request: Request) -> Result:
@@ -52,6 +56,7 @@ def handle_create_partitions(broker: Broker, request: Request) -> Result:
         )
         return request.respond(results=results)
 
+    quota = broker.quotas.mutations(request.client, request.version >= _QUOTA_VERSION)
     changes: list[_Growth | Problem] = []
     left = PARTITIONS_CREATED_MAX
     for topic in topics:
@@ -65,7 +70,7 @@ def handle_create_partitions(broker: Broker, request: Request) -> Result:
         elif broker.is_sharing and added_count > PARTITIONS_SHARED_MAX:
             changes.append(TOO_MANY_AT_ONCE)
         else:
-            changes.append(_Growth(broker, topic, asked.validate_only))
+            changes.append(_Growth(broker, topic, asked.validate_only, quota))
     return change_store(broker, deadline_of(broker, asked.timeout), changes, LATE, answer)
 
 
@@ -75,8 +80,9 @@ class _Added(NamedTuple):
 
 
 class _Growth(StoreChange[_Added, Problem]):
-    def __init__(self, broker: Broker, asked: Any, validate_only: bool) -> None:
+    def __init__(self, broker: Broker, asked: Any, validate_only: bool, quota: Mutations) -> None:
         self._broker = broker
+        self._quota: Mutations | None = quota  # until it has counted
         self._asked = asked
         self._validate_only = validate_only
 
@@ -87,7 +93,12 @@ class _Growth(StoreChange[_Added, Problem]):
         replicas = _added(self._broker, topic, self._asked)
         if isinstance(replicas, Problem):
             return Settled(replicas)
-        return Settled(FINE) if self._validate_only else _Added(topic, replicas)
+        if self._validate_only:
+            return Settled(FINE)
+        if self._quota is not None and not self._quota.take(len(replicas)):
+            return Settled(OVER_QUOTA)
+        self._quota = None
+        return _Added(topic, replicas)
 
     def write(self, added: _Added, on_outcome: OnOutcome) -> None:
         self._broker.topics.grow(added.topic, added.replicas, on_outcome)

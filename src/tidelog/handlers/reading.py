@@ -36,6 +36,7 @@ class Terms(Protocol):
     """What differs between readers."""
 
     is_urgent: bool  # a read has found something that is answered at once, though it is no error
+    size_max: int | None  # bytes that may be given at once; None for as many as are asked for
 
     def missing(self, key: PartitionKey) -> FetchedPartition:
         """The answer for a partition that is not here."""
@@ -54,6 +55,9 @@ class Terms(Protocol):
 
     def is_enough(self, found: list[Found]) -> bool:
         """Whether something was found for which this reader does not wait."""
+
+    def admit_fetched(self, found: list[Found]) -> bool:
+        """Whether this may be sent now, by the reader's quota; asked only where there are quotas."""
 
     def note_answered(self, found: list[Found]) -> None:
         """Count what is about to be answered."""
@@ -91,6 +95,8 @@ class Reading:
     def _read_due(self) -> None:
         session, find, found = self.session, self._broker.partitions.find, self._found
         left = min(self._fetch.max_bytes, self._broker.settings.number("fetch.max.bytes"))
+        if self._terms.size_max is not None:
+            left = min(left, self._terms.size_max)
         for key in session.due:
             topic, index = key
             known, partition, size = session.partitions[key], find(topic, index), 0
@@ -124,6 +130,7 @@ class Reading:
         """Whether to answer now: enough bytes, an error to tell, or nothing that waiting would bring."""
         return (
             self._size >= self._fetch.min_bytes
+            or (self._terms.size_max is not None and self._size >= self._terms.size_max)
             or self._has_error
             or self._terms.is_urgent
             or not self.session.partitions
@@ -138,6 +145,8 @@ class Reading:
 
     def encode(self) -> Answer:
         try:
+            if self._broker.quotas.is_on and not self._terms.admit_fetched(self._found):
+                return self.encode_nothing()
             return self._encode()
         except BaseException:
             self.release()
@@ -165,6 +174,18 @@ class Reading:
                     session.move_back(key)
         session.waiting = None
         return terms.encode(session_id, topics)
+
+    def encode_nothing(self) -> Answer:
+        """The answer to a reader that is over a quota: no topics. All that is due stays so, and its session
+        goes on; one that was to begin does not (KIP-219)."""
+        self.release()
+        session = self.session
+        session.waiting = None
+        if not self._is_full:
+            return self._terms.encode(session.session_id, [])
+        if session.session_id:
+            self._broker.sessions.drop(session)
+        return self._terms.encode(0, [])
 
     def release(self) -> None:
         """Release the files that a read has pinned and that are not sent."""

@@ -81,7 +81,16 @@ def may_find(broker: Broker, session: FollowersSession) -> bool:
 class FollowerTerms:
     """A follower reads to the end of the log, no faster than the throttle allows."""
 
-    __slots__ = ("_broker", "_correlation_id", "_fetch", "_rate", "_session", "_version", "is_urgent")
+    __slots__ = (
+        "_broker",
+        "_correlation_id",
+        "_fetch",
+        "_rate",
+        "_session",
+        "_version",
+        "is_urgent",
+        "size_max",
+    )
 
     def __init__(
         self, broker: Broker, request: Request, fetch: FetchRequest, session: FollowersSession
@@ -92,6 +101,7 @@ class FollowerTerms:
         self._fetch = fetch
         self._session = session
         rate = broker.settings.number(LEADER_RATE)
+        self.size_max: int | None = None
         self._rate = rate if rate < NO_LIMIT else None  # of what throttled replicas get
         self.is_urgent = False
 
@@ -160,6 +170,10 @@ class FollowerTerms:
             partition is not None and known.high_watermark < partition.high_watermark
             for _, known, partition, _, _ in found
         )
+
+    def admit_fetched(self, found: list[Found]) -> bool:
+        """Brokers have no quotas."""
+        return True
 
     def note_answered(self, found: list[Found]) -> None:
         """What throttled replicas get counts. A few bytes that were just written are copied: they are sent

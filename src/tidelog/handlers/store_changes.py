@@ -26,6 +26,7 @@ from tidelog.protocol.errors import ErrorCode, Problem
 
 FINE = Problem(ErrorCode.none, "")
 LATE = Problem(ErrorCode.request_timed_out, "The store has not answered in time.")
+OVER_QUOTA = Problem(ErrorCode.throttling_quota_exceeded, "The throttling quota has been exceeded.")
 Row = TypeVar("Row")
 
 

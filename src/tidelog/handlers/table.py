@@ -78,10 +78,14 @@ from tidelog.handlers.transactions import (
     handle_end_txn,
 )
 from tidelog.protocol import apis, wire
+from tidelog.protocol.envelope import open_envelope, seal
 from tidelog.protocol.errors import MalformedRequest
 
 _HEADER = Struct(">hhih")
 _HEADER_SIZE = _HEADER.size
+_THROTTLE_POSITION = (
+    8  # of every answer of a controller's API: behind size and number, and tags if it has some
+)
 _ALTERATIONS = (apis.ALTER_CONFIGS.key, apis.INCREMENTAL_ALTER_CONFIGS.key)
 
 HANDLERS: dict[apis.Api, Handler] = {
@@ -152,6 +156,8 @@ def dispatch(broker: Broker, client: Client, frame: memoryview) -> int:
     key of a request that is done with, or -1."""
     if client.principal is None:  # the gate: before it nothing of a frame is looked at, repeated or not
         raise MalformedRequest("a request before authentication")
+    if broker.quotas.is_on:
+        broker.quotas.begin(client, frame)
     repeated = client.repeated
     if repeated is not None:
         again = repeated.serve(frame)
@@ -159,6 +165,8 @@ def dispatch(broker: Broker, client: Client, frame: memoryview) -> int:
             return _deliver(broker, client, again.api_key, again)
     api_key, version, correlation_id, position = _read_header(frame)
     row = _ROWS.get(api_key)
+    if row is None and api_key == apis.ENVELOPE_KEY and client.listener == broker.replicas.listener:
+        return _serve_enveloped(broker, client, version, correlation_id, frame)
     if row is None:
         raise MalformedRequest(f"API {api_key} is not served")
     oldest_version, newest_version, flexible_version, is_controllers, handler = row
@@ -170,6 +178,31 @@ def dispatch(broker: Broker, client: Client, frame: memoryview) -> int:
         has_tags = position >= len(frame) or frame[position]
         position = wire.skip_tagged_fields(frame, position) if has_tags else position + 1
     request = Request(client, api_key, version, correlation_id, frame, position)
+    if is_controllers and _is_forwarded(broker, request):
+        return _deliver(broker, client, api_key, _forward(broker, request, handler))
+    return _deliver(broker, client, api_key, handler(broker, request))
+
+
+def _serve_enveloped(
+    broker: Broker, client: Client, version: int, correlation_id: int, frame: memoryview
+) -> int:
+    """Serve what another broker got from a client, or wants itself, as if that client had asked here. The
+    connection is not the client's: whatever it is over, it is muted where it has asked."""
+    *_, position = _read_header(frame)
+    envelope = open_envelope(frame, version, wire.skip_tagged_fields(frame, position))
+    inner = memoryview(envelope.frame)
+    asker = Client(client.connection, (envelope.address, 0), client.listener, envelope.principal)
+    if envelope.principal is not None and broker.quotas.is_on:
+        broker.quotas.know(asker, inner)
+    api_key, inner_version, _, position = _read_header(inner)
+    row = _ROWS.get(api_key)
+    if row is None or not row[0] <= inner_version <= row[1]:
+        raise MalformedRequest(f"an envelope with version {inner_version} of API {api_key}")
+    _, _, flexible_version, is_controllers, handler = row
+    broker.served_counts[api_key << API_VERSION_BITS | inner_version] += 1
+    if inner_version >= flexible_version:
+        position = wire.skip_tagged_fields(inner, position)
+    request = Request(asker, api_key, inner_version, correlation_id, inner, position)
     if is_controllers and _is_forwarded(broker, request):
         return _deliver(broker, client, api_key, _forward(broker, request, handler))
     return _deliver(broker, client, api_key, handler(broker, request))
@@ -230,4 +263,20 @@ def _forward(broker: Broker, request: Request, handler: Handler) -> Result:
     )
     timeout = getattr(kept.decode(), "timeout", None)
     wait_ms = None if timeout is None else deadline_of(broker, timeout) - broker.clock.uptime_ms
-    return broker.forwarding.forward(frame, request.correlation_id, lambda: handler(broker, kept), wait_ms)
+    client = request.client
+    throttle_position = _THROTTLE_POSITION + (request.version >= _ROWS[request.api_key][2])
+
+    def hear(answer: bytearray) -> None:
+        """Mute the client here for as long as the controller wants it to be, and tell all of that."""
+        (throttle_ms,) = wire.INT32.unpack_from(answer, throttle_position)
+        if throttle_ms > 0:
+            client.mute(broker.clock, broker.clock.uptime_ms + throttle_ms)
+        wire.INT32.pack_into(answer, throttle_position, client.throttle_time_ms)
+
+    return broker.forwarding.forward(
+        seal(frame, client.principal, client.address),
+        request.correlation_id,
+        lambda: handler(broker, kept),
+        wait_ms,
+        hear,
+    )

@@ -24,14 +24,14 @@ from tidelog.handlers.gathering import deadline_of
 from tidelog.handlers.names import is_internal, name_problem
 from tidelog.handlers.partitions import TOO_MANY, TOO_MANY_AT_ONCE
 from tidelog.handlers.request import Request, Result
-from tidelog.handlers.store_changes import LATE, change_store, problem_of
+from tidelog.handlers.store_changes import LATE, OVER_QUOTA, change_store, problem_of
 from tidelog.handlers.uuids import to_bytes, to_uuid
 from tidelog.protocol.errors import ErrorCode, Problem
 from tidelog.protocol.messages import encode_array, encode_frame, encode_part
 from tidelog.protocol.wire import INT32
 
 CONFIGS_VERSION = 5  # from here on answers tell the settings of what was made, and are flexible
-
+_CREATION_QUOTA_VERSION, _DELETION_QUOTA_VERSION = 6, 5  # from here on clients know the error (KIP-599)
 
 _LATE: bytes | Problem = LATE
 
@@ -44,9 +44,11 @@ class Plan(NamedTuple):
 def handle_create_topics(broker: Broker, request: Request) -> Result:
     """*Behaviour*: each topic is checked in full, then created in the store; the answer waits for that.
 
-    *Versions*: 4 takes -1 for the broker's defaults; 5 is flexible and tells the settings; 7 adds the id.
+    *Versions*: 4 takes -1 for the broker's defaults; 5 is flexible and tells the settings; 6 knows of
+    quotas; 7 adds the id.
     """
     asked = request.decode()
+    quota = broker.quotas.mutations(request.client, request.version >= _CREATION_QUOTA_VERSION)
     counts = Counter(topic.name for topic in asked.topics)
     encoder = CreationEncoder(broker, request)
     creations: list[_Creation] = []
@@ -61,6 +63,8 @@ def handle_create_topics(broker: Broker, request: Request) -> Result:
         if isinstance(plan, Plan):
             partitions_left -= len(plan.assignment)
             plan = plan if partitions_left >= 0 else TOO_MANY
+        if isinstance(plan, Plan) and not asked.validate_only and not quota.take(len(plan.assignment)):
+            plan = OVER_QUOTA
         if isinstance(plan, Problem):
             known[topic.name] = encoder.refused(topic.name, plan)
         elif asked.validate_only:
@@ -256,13 +260,14 @@ _BOTH_WAYS = Problem(ErrorCode.invalid_request, "The topic is given by its name 
 def handle_delete_topics(broker: Broker, request: Request) -> Result:
     """*Behaviour*: out of the store first; then the folders are renamed, and removed in the background.
 
-    *Versions*: 5 adds messages; 6 deletes by id.
+    *Versions*: 5 adds messages and knows of quotas; 6 deletes by id.
     """
     asked = request.decode()
     if request.version >= 6:
         wanted = [(topic.name, to_bytes(topic.topic_id)) for topic in asked.topics]
     else:
         wanted = [(name, None) for name in asked.topic_names]
+    quota = broker.quotas.mutations(request.client, request.version >= _DELETION_QUOTA_VERSION)
     results: list[Any] = []
     doomed: dict[bytes, TopicFacts] = {}
     counts = Counter(wanted)
@@ -272,6 +277,9 @@ def handle_delete_topics(broker: Broker, request: Request) -> Result:
             continue
         topic = _find_topic(broker, name, topic_id)
         problem = _TWICE if count > 1 else _deletion_problem(broker, topic, topic_id)
+        is_named_once = topic is None or topic_id is None or not counts[(topic.name, None)]
+        if problem is None and topic is not None and is_named_once and not quota.take(len(topic.partitions)):
+            problem = OVER_QUOTA
         if problem is not None:
             results.append(_deleted(request, name, topic_id, problem))
         elif topic is not None and counts[(topic.name, None)] and counts[(None, topic.topic_id)]:

@@ -80,6 +80,9 @@ _ON_SETTINGS = (Resource.TOPIC, Resource.GROUP, Resource.CLUSTER)
 _SEES_SETTINGS = tuple((resource, _O.DESCRIBE_CONFIGS) for resource in _ON_SETTINGS)
 _ALTERS_SETTINGS = tuple((resource, _O.ALTER_CONFIGS) for resource in _ON_SETTINGS)
 
+# Between brokers, and in no list that clients see: a client's request that is the controller's (KIP-590).
+ENVELOPE_KEY = 58
+
 # Old librdkafka takes a missing Produce 0 for a broker without compression (KAFKA-18659).
 PRODUCE = Api(0, "Produce", 3, 13, 9, _topic(_O.WRITE) + _transaction(_O.WRITE), advertised_version=0)
 FETCH = Api(1, "Fetch", 4, 18, 12, _topic(_O.READ) + _cluster(_O.CLUSTER_ACTION))
@@ -131,7 +134,7 @@ ALTER_PARTITION_REASSIGNMENTS = Api(45, "AlterPartitionReassignments", 0, 1, 0, 
 LIST_PARTITION_REASSIGNMENTS = Api(46, "ListPartitionReassignments", 0, 0, 0, _cluster(_O.DESCRIBE), True)
 OFFSET_DELETE = Api(47, "OffsetDelete", 0, 0, 1, _group(_O.DELETE) + _topic(_O.READ))
 DESCRIBE_CLIENT_QUOTAS = Api(48, "DescribeClientQuotas", 0, 1, 1, _cluster(_O.DESCRIBE_CONFIGS))
-ALTER_CLIENT_QUOTAS = Api(49, "AlterClientQuotas", 0, 1, 1, _cluster(_O.ALTER_CONFIGS))
+ALTER_CLIENT_QUOTAS = Api(49, "AlterClientQuotas", 0, 1, 1, _cluster(_O.ALTER_CONFIGS), True)
 DESCRIBE_USER_SCRAM_CREDENTIALS = Api(50, "DescribeUserScramCredentials", 0, 0, 0, _cluster(_O.DESCRIBE))
 ALTER_USER_SCRAM_CREDENTIALS = Api(51, "AlterUserScramCredentials", 0, 0, 0, _cluster(_O.ALTER), True)
 UPDATE_FEATURES = Api(57, "UpdateFeatures", 0, 2, 0, _cluster(_O.ALTER), True)

@@ -10,10 +10,12 @@ import asyncio
 import socket
 from collections.abc import Callable, Sequence
 
+from tidelog.base.clock import monotonic_ms
 from tidelog.base.config import BrokerSettings
 from tidelog.base.events import Event, warning
 from tidelog.base.forms import read_address_limits
-from tidelog.base.limits import CONNECTIONS_MAX
+from tidelog.base.limits import CONNECTIONS_MAX, THROTTLED_CONNECTIONS_MAX
+from tidelog.broker.connections import ConnectionRates
 from tidelog.server.listeners import Listener, advertised_of, bind
 from tidelog.server.process import descriptor_share
 from tidelog.server.transports import Transports
@@ -32,6 +34,8 @@ class Acceptor:
         settings: BrokerSettings,
         loop: asyncio.AbstractEventLoop,
         transports: Transports,
+        rates: ConnectionRates,
+        own_listener: str,
         vitals: Vitals,
         tell: Callable[[Event], None],
     ) -> None:
@@ -40,6 +44,9 @@ class Acceptor:
         self._transports = transports
         self._vitals = vitals
         self._tell = tell
+        self._rates = rates
+        self._own_listener = own_listener  # between brokers
+        self._throttled: dict[socket.socket, None] = {}  # not served, and to be closed when it is time
         self._listening: list[tuple[socket.socket, str]] = []  # with the names of their listeners
         self._is_closed = False
 
@@ -59,6 +66,9 @@ class Acceptor:
             self._loop.remove_reader(sock.fileno())
             sock.close()
         self._listening.clear()
+        for throttled in self._throttled:
+            throttled.close()
+        self._throttled.clear()
 
     def _accept_again(self, sock: socket.socket, listener: str) -> None:
         if not self._is_closed:
@@ -81,9 +91,40 @@ class Acceptor:
             counts = {"of_peer": self._transports.count_of(peer), "open": self._transports.count}
             self._tell(warning("connection refused", peer=peer, **counts))
             return
-        self._vitals.accepted_counts[listener] += 1
-        self._set_up(accepted)
-        self._transports.add(accepted, (peer, int(address[1])), listener)
+        now_ms = monotonic_ms()
+        delay_ms = self._rates.delay_ms(peer, now_ms)
+        if delay_ms:
+            self._refuse_later(accepted, delay_ms, peer)
+        else:
+            self._vitals.accepted_counts[listener] += 1
+            self._set_up(accepted)
+            self._transports.add(accepted, (peer, int(address[1])), listener)
+        if listener != self._own_listener or len(self._listening) == 1:
+            self._maybe_pause(self._rates.pause_ms(now_ms))
+
+    def _refuse_later(self, accepted: socket.socket, delay_ms: int, peer: str) -> None:
+        """Its address connects too often: it is closed after a while, so that it does not try again at once
+        (KIP-612)."""
+        self._vitals.refused_count += 1
+        self._tell(warning("connection throttled", peer=peer, delay_ms=delay_ms))
+        if len(self._throttled) >= THROTTLED_CONNECTIONS_MAX:
+            self._throttled.popitem()[0].close()
+        self._throttled[accepted] = None
+        self._loop.call_later(delay_ms / 1_000, self._close_throttled, accepted)
+
+    def _close_throttled(self, accepted: socket.socket) -> None:
+        self._throttled.pop(accepted, None)
+        accepted.close()
+
+    def _maybe_pause(self, pause_ms: int) -> None:
+        """Accept nobody for a while, if there is one, but for other brokers that have a listener of their
+        own."""
+        if not pause_ms or self._is_closed:
+            return
+        for sock, listener in self._listening:
+            if listener != self._own_listener or len(self._listening) == 1:
+                self._loop.remove_reader(sock.fileno())
+                self._loop.call_later(pause_ms / 1_000, self._accept_again, sock, listener)
 
     def _has_room_for(self, peer: str) -> bool:
         """By settings that may change while the broker runs."""
@@ -91,7 +132,7 @@ class Acceptor:
         limit = min(settings.number("max.connections"), CONNECTIONS_MAX, descriptor_share())
         limits = read_address_limits(settings.text("max.connections.per.ip.overrides"))
         of_peer_max = limits.get(peer, settings.number("max.connections.per.ip"))
-        return transports.count < limit and transports.count_of(peer) < of_peer_max
+        return transports.count + len(self._throttled) < limit and transports.count_of(peer) < of_peer_max
 
     def _set_up(self, accepted: socket.socket) -> None:
         accepted.setblocking(False)

@@ -40,7 +40,8 @@ class Network:
         streams = Streams(self._sockets, self.pages)
         requests = Requests(broker, vitals.request_times, tell)
         self.transports = Transports(settings, broker, inputs, loop, streams, requests, vitals, tell)
-        self.acceptor = Acceptor(settings, loop, self.transports, vitals, tell)
+        rates, own_listener = broker.quotas.connections, broker.replicas.listener
+        self.acceptor = Acceptor(settings, loop, self.transports, rates, own_listener, vitals, tell)
         self.answers = Answers(broker, self.transports.by_connection, vitals.request_times, tell)
         self.peers = Peers(inputs, loop, streams, settings.number("socket.request.max.bytes"))
 

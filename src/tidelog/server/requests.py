@@ -36,6 +36,7 @@ class Requests:
         broker.clock.set(time_ns() // MILLISECOND_NS, begun_ns // MILLISECOND_NS)
         transport.last_active_ms = transport.last_served_ms = broker.clock.uptime_ms
         client, connection = transport.client, transport.connection
+        quotas = broker.quotas
         times = self._times
         is_kept = False
         try:
@@ -46,6 +47,8 @@ class Requests:
                     break
                 api_key = dispatch(broker, client, frame)
                 now_ns = monotonic_ns()
+                if quotas.is_on:
+                    quotas.end(now_ns - before_ns)
                 if api_key >= 0:  # `Histogram.observe`, without the call
                     took_ns = now_ns - before_ns
                     histogram = times[api_key]
@@ -63,7 +66,12 @@ class Requests:
             transport.close(NOT_SERVED)
             self._tell(error("request failed", peer=transport.peer, traceback=trace_of(bug)))
         else:
-            if connection.output or is_kept or len(connection.slots) >= PIPELINED_REQUESTS_MAX:
+            if (
+                connection.output
+                or is_kept
+                or client.muted_until_ms
+                or len(connection.slots) >= PIPELINED_REQUESTS_MAX
+            ):
                 transport.flush()
         if before_ns - begun_ns >= SLOW_NS:
             took_ms = (before_ns - begun_ns) // MILLISECOND_NS

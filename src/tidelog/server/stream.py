@@ -144,6 +144,15 @@ class Stream:
             self.low_water = set_low_water(self._socket, frames.missing_size, self.low_water)
         return whole
 
+    def is_at_end(self) -> bool:
+        """Whether the other end has gone, and nothing that it sent is left to be read."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     # Out.
 
     def send(self, data: bytes | bytearray) -> None:

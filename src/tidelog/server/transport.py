@@ -1,7 +1,8 @@
 """One client: its frames in to the broker, answers out over its stream.
 
-Reading stops while the client does not take its answers, or while too many of its requests wait: a slow
-reader costs its own patience, and what was read of it by then counts as half-received requests do.
+Reading stops while the client does not take its answers, while too many of its requests wait, and while it is
+muted for being over a quota: a slow reader costs its own patience, and what was read of it by then counts as
+half-received requests do.
 
 **Invariant:** frames of one client are served in their order, also those that were kept back.
 """
@@ -13,11 +14,15 @@ from typing import Protocol
 
 from tidelog.base.clock import monotonic_ms
 from tidelog.base.files import File
-from tidelog.base.limits import PIPELINED_REQUESTS_MAX, UNSENT_BYTES_MAX
+from tidelog.base.limits import MUTE_LOOK_MS, PIPELINED_REQUESTS_MAX, UNSENT_BYTES_MAX
 from tidelog.broker.clients import Client
 from tidelog.server.stream import Stream
 
 _KEPT_FRAME_COST = 200  # what a memoryview takes besides the bytes it shows
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
 
 
 class Host(Protocol):
@@ -26,6 +31,8 @@ class Host(Protocol):
     def on_frames(self, transport: Transport, frames: list[memoryview]) -> None: ...
 
     def call_soon(self, act: Callable[[], None], /) -> object: ...
+
+    def call_later(self, delay_s: float, act: Callable[[], None], /) -> Timer: ...
 
     def end_turn(self) -> None: ...
 
@@ -45,6 +52,7 @@ class Transport:
         "_is_serving_kept",
         "_kept",
         "_kept_size",
+        "_mute",
         "_stream",
         "client",
         "connection",
@@ -64,6 +72,7 @@ class Transport:
         self._kept_size = 0
         self._buffered_size = 0  # of a half-received frame
         self._is_serving_kept = False
+        self._mute: Timer | None = None  # while the client is muted
         self.is_closed = False
         self.last_active_ms = monotonic_ms()  # when bytes last came or went
         self.last_served_ms = self.last_active_ms  # when the last whole request had come
@@ -84,7 +93,8 @@ class Transport:
 
     def is_idle(self, since_ms: int) -> bool:
         """No byte has come or gone since then, and the client waits for nothing."""
-        return self.last_active_ms < since_ms and not self.connection.slots and not self.is_closed
+        is_waiting = bool(self.connection.slots or self.client.muted_until_ms)
+        return self.last_active_ms < since_ms and not is_waiting and not self.is_closed
 
     def receive_rest(self) -> None:
         """Take what has come of a frame and is less than the socket was told to wait for."""
@@ -118,6 +128,7 @@ class Transport:
             or not stream.is_reading
             or connection.held_size
             or len(connection.slots) >= PIPELINED_REQUESTS_MAX
+            or self.client.muted_until_ms
         ):
             self._balance()
 
@@ -133,10 +144,11 @@ class Transport:
 
     @property
     def is_choked(self) -> bool:
-        """The client has too much to take, or to wait for, to be given more."""
+        """The client has too much to take, or to wait for, to be given more, or is muted for its quotas."""
         connection = self.connection
         return (
-            self._stream.unsent_size + connection.held_size > UNSENT_BYTES_MAX
+            self.client.muted_until_ms > 0
+            or self._stream.unsent_size + connection.held_size > UNSENT_BYTES_MAX
             or len(connection.slots) >= PIPELINED_REQUESTS_MAX
         )
 
@@ -155,6 +167,8 @@ class Transport:
 
     def _balance(self) -> None:
         """Read on, or not, by what the client has still to take and what it waits for."""
+        if self.client.muted_until_ms and self._mute is None:
+            self._stay_muted()
         if self.is_choked:
             self._stream.pause_reading()
         elif self._kept:
@@ -162,6 +176,25 @@ class Transport:
             self._host.call_soon(self._serve_kept)
         else:
             self._stream.resume_reading()
+
+    def _stay_muted(self) -> None:
+        """Not to be read until its time. Whether it has gone is checked now and then: nothing else would
+        show it before."""
+        left_ms = self.client.muted_until_ms - monotonic_ms()
+        self._mute = self._host.call_later(min(max(left_ms, 1), MUTE_LOOK_MS) / 1_000, self._on_muted)
+
+    def _on_muted(self) -> None:
+        self._mute = None
+        if self.is_closed:
+            return
+        if monotonic_ms() >= self.client.muted_until_ms:
+            self.client.muted_until_ms = 0
+            self.last_active_ms = monotonic_ms()
+            self._balance()
+        elif not self._kept and self._stream.is_at_end():
+            self.close()
+        else:
+            self._stay_muted()
 
     def _serve_kept(self) -> None:
         frames, self._kept = self._kept, []
@@ -190,6 +223,8 @@ class Transport:
         if self.is_closed:
             return
         self.is_closed = True
+        if self._mute is not None:
+            self._mute.cancel()
         self._stream.close()
         self._forget_kept()
         self._host.on_buffered(-self._buffered_size)

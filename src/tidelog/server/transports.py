@@ -51,6 +51,7 @@ class Transports:
         self.on_frames = requests.serve
         self.end_turn = inputs.end_turn
         self.call_soon = loop.call_soon
+        self.call_later = loop.call_later
 
     def add(self, accepted: socket.socket, address: tuple[str, int], listener: str) -> None:
         """Serve a client that has come in by this listener."""

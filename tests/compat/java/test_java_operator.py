@@ -63,3 +63,17 @@ class TestJavaOperator(
         writer.produce(topic, PLAIN)
         assert operator.admin("offset", topic=topic, place="earliest_local")[0] == 0
         assert operator.admin("offset", topic=topic, place="latest_tiered")[0] == -1
+
+    def test_quotas_are_altered_and_described(self, operator: JavaOperator, fresh_name: str) -> None:
+        entity = {"user": fresh_name, "client-id": None}
+        values = {"producer_byte_rate": 1e12, "request_percentage": 12.5}
+        operator.admin("alter_quotas", entity=entity, values=values, validate_only=True)
+        assert operator.admin("describe_quotas", entity=entity) == []
+        operator.admin("alter_quotas", entity=entity, values=values, validate_only=False)
+        found = [{"entity": entity, "values": values}]
+        eventually(lambda: operator.admin("describe_quotas", entity=entity) == found, "no such quotas")
+        gone = dict.fromkeys(values)
+        operator.admin("alter_quotas", entity=entity, values=gone, validate_only=False)
+        eventually(lambda: operator.admin("describe_quotas", entity=entity) == [], "they are still there")
+        with pytest.raises(Exception, match=r"(?i)invalid"):
+            operator.admin("alter_quotas", entity=entity, values={"no.such": 1.0}, validate_only=False)

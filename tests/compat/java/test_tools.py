@@ -218,3 +218,39 @@ def test_producer_perf_writes_what_it_says(
     batches = stored_batches(bootstrap, topic)
     assert {batch.codec for batch in batches} == {codec}
     assert all(batch.producer_id >= 0 for batch in batches)
+
+
+FAR_AWAY = 1e12  # nobody in this suite is throttled by it
+
+
+def test_quotas_of_users_clients_and_addresses_are_set_and_shown(shell: Shell) -> None:
+    name = f"quota-{uuid4().hex[:8]}"
+    user, client = ("--entity-name", name), ("--entity-type", "clients", "--entity-name", f"{name}/c d")
+    rates = f"producer_byte_rate={FAR_AWAY:.0f},request_percentage=1000"
+    with shell.configured("users", *user, add=rates):
+        shown = f"Quota configs for user-principal '{name}' are "
+        eventually(lambda: shown in shell.configs("users", *user), "the quota is not shown")
+        line = next(line for line in shell.configs("users").splitlines() if line.startswith(shown))
+        assert {"producer_byte_rate=1.0E12", "request_percentage=1000.0"} == {*line[len(shown) :].split(", ")}
+        with shell.configured("users", *user, *client, add="consumer_byte_rate=5000000000"):
+            both = f"Quota configs for user-principal '{name}', client-id '{name}/c d' are "
+            eventually(lambda: both in shell.configs("users", *user, *client), "that of both is not shown")
+    eventually(lambda: name not in shell.configs("users"), "the quota is still shown")
+    address = ("--entity-name", "127.0.0.77")
+    with shell.configured("ips", *address, add="connection_creation_rate=9"):
+        shown = "Quota configs for ip '127.0.0.77' are connection_creation_rate=9.0"
+        eventually(lambda: shown in shell.configs("ips"), "the address's quota is not shown")
+    refused = ("--alter", "--entity-type", "clients", "--entity-name", name, "--add-config")
+    assert "greater than 0" in shell.fail(CONFIGS, *refused, "producer_byte_rate=0")
+
+
+def test_quotas_of_all_others_are_set_and_shown(shell: Shell) -> None:
+    with (
+        shell.configured("clients", "--entity-default", add=f"controller_mutation_rate={FAR_AWAY:.0f}"),
+        shell.configured("users", "--entity-default", add=f"consumer_byte_rate={FAR_AWAY:.0f}"),
+    ):
+        of_clients = "Quota configs for the default client-id are controller_mutation_rate=1.0E12"
+        of_users = "Quota configs for the default user-principal are consumer_byte_rate=1.0E12"
+        eventually(lambda: of_clients in shell.configs("clients"), "that of client ids is not shown")
+        eventually(lambda: of_users in shell.configs("users", "--entity-default"), "nor that of users")
+    eventually(lambda: "default" not in shell.configs("clients"), "it is still shown")

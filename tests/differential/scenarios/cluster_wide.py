@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from tests.differential.case import Case
-from tests.differential.entities import milliseconds
+from tests.differential.entities import milliseconds, parts, request
 
 TIMEOUT = milliseconds(20_000)
 SHA_256, SHA_512 = 1, 2
+DESCRIBE_CLIENT_QUOTAS = 48
 
 
 def describe_cluster(case: Case) -> None:
@@ -49,12 +50,94 @@ def update_features(case: Case) -> None:
     ask("nothing")
 
 
+Entity = tuple[tuple[str, str | None], ...]
+NO_VALUE = 0.0  # of an operation that removes
+
+
 def alter_client_quotas(case: Case) -> None:
-    entity = case.make("EntityData", entity_type="user", entity_name="ann")
-    op = case.make("OpData", key="producer_byte_rate", value=1_000.0, remove=False)
-    entry = case.make("EntryData", entity=(entity,), ops=(op,))
-    case.ask("none", entries=(), validate_only=False)
-    case.ask("one, to look at", entries=(entry,), validate_only=True)
+    """No entity here is that of the suite's own connections: nobody is throttled."""
+    rate, percentage, mutations = "producer_byte_rate", "request_percentage", "controller_mutation_rate"
+    ann: Entity = (("user", case.fresh("ann")),)
+
+    def entry(entity: Entity, *ops: tuple[str, float | None]) -> Any:
+        return case.make(
+            "EntryData",
+            entity=tuple(
+                case.make("EntityData", entity_type=kind, entity_name=name) for kind, name in entity
+            ),
+            ops=tuple(
+                case.make("OpData", key=key, value=NO_VALUE if value is None else value, remove=value is None)
+                for key, value in ops
+            ),
+        )
+
+    def ask(scenario: str, *entries: Any, dry: bool = False) -> None:
+        case.ask(scenario, entries=entries, validate_only=dry)
+
+    def look(scenario: str, entity: Entity) -> None:
+        part = parts(DESCRIBE_CLIENT_QUOTAS, 1)
+        components = tuple(
+            part.ComponentData(entity_type=kind, match_type=0 if name is not None else 1, match=name)
+            for kind, name in entity
+        )
+        asked = request(DESCRIBE_CLIENT_QUOTAS, 1, components=components, strict=True)
+        case.pair.ask_until_same(scenario, DESCRIBE_CLIENT_QUOTAS, 1, asked)
+
+    ask("none")
+    ask("one, to look at", entry(ann, (rate, 1_000.0)), dry=True)
+    look("after a look", ann)
+    ask("one", entry(ann, (rate, 1_000.0), (percentage, 12.5)))
+    look("after one", ann)
+    ask("the same again", entry(ann, (rate, 1_000.0)))
+    ask("another value, and one less", entry(ann, (rate, 2_000.0), (percentage, None)))
+    look("after another value", ann)
+    ask("remove what is not there", entry(ann, (mutations, None)))
+    ask("remove what nobody knows", entry(ann, ("no.such.quota", None)))
+    ask("the same key twice", entry(ann, (rate, 1.0), (rate, 2.0)))
+    ask("remove the same key twice", entry(ann, (rate, None), (rate, None)))
+    ask("the same entity twice", entry(ann, (rate, 1.0)), entry(ann, (rate, 2.0)))
+    ask("after the same entity twice", entry(ann, (rate, 2_000.0)))
+    ask("an unknown key", entry(ann, ("no.such.quota", 1.0)))
+    ask("a good key and an unknown one", entry(ann, (mutations, 1.0), ("no.such.quota", 1.0)))
+    look("after an unknown key", ann)
+    ask("a good entry and a bad one", entry(ann, (mutations, 7.0)), entry((("user", ""),), (rate, 1.0)))
+    look("after a bad entry", ann)
+    ask("no operations", entry(ann))
+    for value in (0.0, -1.0, 0.5, 1.0000001, 1e300, float("inf")):
+        for key in (rate, percentage, mutations):
+            ask(f"{key} of {value}", entry((("user", case.fresh("values")),), (key, value)))
+        look(f"after values of {value}", (("user", case.fresh("values")),))
+    ask("no number", entry((("user", case.fresh("values")),), (rate, float("nan"))), dry=True)
+    ask("no entity", entry((), (rate, 1.0)))
+    ask("an unknown type", entry((("group", "g"),), (rate, 1.0)))
+    ask("an empty type", entry((("", "g"),), (rate, 1.0)))
+    for kind in ("user", "client-id", "ip"):
+        ask(f"no name of {kind}", entry(((kind, ""),), (rate, 1.0)))
+    ask("the same type twice", entry((("user", "a"), ("user", "b")), (rate, 1.0)))
+    ask("a user and an address", entry((("user", "a"), ("ip", "127.0.0.9")), (rate, 1.0)))
+    pair: Entity = (("user", case.fresh("ann")), ("client-id", "a b/ü%<default>"))
+    ask("a user and a client", entry(pair, (rate, 9.0)))
+    look("after a user and a client", pair)
+    ask("in the other order", entry((pair[1], pair[0]), (mutations, 9.0)))
+    look("after the other order", pair)
+    client: Entity = (("client-id", case.fresh("client")),)
+    ask("a client", entry(client, (rate, 5.0), ("consumer_byte_rate", 6.0)))
+    ask("addresses have none of these", entry(client, ("connection_creation_rate", 5.0)))
+    address: Entity = (("ip", "127.0.0.9"),)
+    for host in ("127.0.0.9", "::1", "no.such.host.invalid", "1.2.3", "300.1.1.1"):
+        ask(f"address {host}", entry((("ip", host),), ("connection_creation_rate", 50.0)))
+    ask("half a connection", entry(address, ("connection_creation_rate", 0.5)))
+    ask("bytes of an address", entry(address, (rate, 5.0)))
+    look("after an address", address)
+    default: Entity = (("user", case.fresh("ann")), ("client-id", None))
+    ask("default clients of a user", entry(default, (rate, 1e12)))
+    look("after a default", default)
+    for each in (ann, pair, client, default):
+        gone = (rate, percentage, mutations, "consumer_byte_rate")
+        ask("remove all", entry(each, *((key, None) for key in gone)))
+    for name in ("127.0.0.9", "::1", "1.2.3"):
+        ask("remove an address", entry((("ip", name),), ("connection_creation_rate", None)))
+    look("after all are removed", ann)
 
 
 def describe_client_quotas(case: Case) -> None:

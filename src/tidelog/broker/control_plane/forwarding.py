@@ -60,14 +60,15 @@ class Forwarding:
 
     def forward(
         self,
-        frame: memoryview,
+        frame: Frame,
         correlation_id: int,
         handle: Callable[[], Answer | Parked | None],
         timeout_ms: int | None = None,
+        hear: Callable[[bytearray], None] | None = None,
     ) -> Forwarded:
-        """Hand a client's frame on to the controller, and wait for as long as the client does, if it says. To
-        `handle` it is to answer it here, also where too much was handed on already. The frame's memory is
-        its own."""
+        """Hand a client's frame, in its envelope, on to the controller, and wait for as long as the client
+        does, if it says. To `handle` it is to answer it here, also where too much was handed on already;
+        `hear` gets the controller's answer before the client does. The frame's memory is its own."""
         wait_ms = FORWARD_WAIT_MS
         if timeout_ms is not None:
             wait_ms = min(timeout_ms + CONTROLLER_WAIT_MS, FORWARD_WAIT_MS)
@@ -88,7 +89,10 @@ class Forwarding:
                     self._waiting.finish(parked, refuse())
                 return
             head = len(answer).to_bytes(4, "big") + correlation_id.to_bytes(4, "big")
-            self._waiting.finish(parked, head + bytes(answer[4:]))
+            whole = bytearray().join((head, answer[4:]))
+            if hear is not None and not parked.is_gone:
+                hear(whole)
+            self._waiting.finish(parked, whole)
 
         def serve() -> None:
             if parked.is_gone:

@@ -34,6 +34,7 @@ from tidelog.broker.standing import Standing
 from tidelog.broker.store_desk import StoreDesk
 from tidelog.broker.topic_settings import SettingsInForce
 from tidelog.cluster import controller
+from tidelog.cluster.changes import QuotasChanged
 from tidelog.cluster.facts import BrokerEpoch, BrokerFacts
 from tidelog.cluster.features import SUPPORTED, unknown_level
 from tidelog.cluster.paths import BROKER_EPOCHS, BROKERS, FEATURES
@@ -168,6 +169,7 @@ class Registration:
             self._state()
             return
         self._settings_in_force.use_stored()
+        self._desk.changed.emit([change for change in changed if isinstance(change, QuotasChanged)])
         if self._fence_epoch:
             self._open_logs()
             return

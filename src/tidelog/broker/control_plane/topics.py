@@ -24,6 +24,7 @@ from tidelog.cluster.image import Image
 from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome, Refused, Unknown
 from tidelog.protocol.apis import CREATE_TOPICS
+from tidelog.protocol.envelope import seal
 from tidelog.protocol.messages import encode_request, request_types
 
 CREATE_TOPICS_VERSION = 7
@@ -134,7 +135,7 @@ class Topics:
             else:
                 self.have_created(name, config, len(assignment), len(assignment[0]), then)
 
-        self._forwarding.send(frame, on_answer, serve)
+        self._forwarding.send(seal(frame), on_answer, serve)
 
     def grow(self, topic: TopicFacts, added: list[list[int]], then: OnOutcome) -> None:
         """Add partitions to a topic, with those replicas."""

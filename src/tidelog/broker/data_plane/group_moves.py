@@ -43,6 +43,7 @@ from tidelog.groups.placement import former_place_of, partner_of, place_of
 from tidelog.groups.records import CLOSED_KEY, read_key
 from tidelog.groups.turn import Turn
 from tidelog.log.pages import Unready
+from tidelog.protocol.envelope import seal
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, MalformedRequest
 from tidelog.protocol.fetch import FetchPartition, FetchRequest
 from tidelog.protocol.fetch_client import decode_fetch_response, encode_fetch_request
@@ -269,7 +270,7 @@ class GroupMoves:
         request.topics = [(topic.topic_id, [wanted])]
         frame = bytes(encode_fetch_request(_FETCH_VERSION, 0, _CLIENT_ID, request)[4:])
         arrival.is_asking = True
-        self._ask(facts.leader, frame, lambda answer: self._on_answer(arrival, answer))
+        self._ask(facts.leader, seal(frame), lambda answer: self._on_answer(arrival, answer))
 
     def _on_answer(self, arrival: Arrival, answer: memoryview | None) -> None:
         arrival.is_asking = False

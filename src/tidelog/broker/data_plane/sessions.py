@@ -108,6 +108,11 @@ class FetchSessions:
     def follower_without_id(self, replica_id: int, uses_topic_ids: bool, now_ms: int) -> FollowersSession:
         return FollowerSession(0, uses_topic_ids, now_ms, replica_id, self._waiting.watches)
 
+    def drop(self, session: Session) -> None:
+        """End a session that its client does not know."""
+        if self._sessions.pop(session.session_id, None) is not None:
+            session.close()
+
     def _finish_waiting(self, session: Session) -> None:
         """Answer the fetch of a session that waits, if one does."""
         parked = session.waiting

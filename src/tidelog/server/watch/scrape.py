@@ -31,6 +31,7 @@ from tidelog.server.disk_space import DiskSpace, Space
 from tidelog.server.process import process_numbers
 from tidelog.server.watch.client_metrics import client_pieces
 from tidelog.server.watch.group_metrics import group_pieces
+from tidelog.server.watch.quota_metrics import quota_pieces
 from tidelog.server.watch.transaction_metrics import transaction_pieces
 from tidelog.server.watch.vitals import Vitals
 
@@ -129,6 +130,8 @@ def expose(watched: Watched, open_files: int | None) -> Iterator[str]:
             yield "".join([f"{family.name}{_place(each)} {value(each):d}\n" for each in some])
     yield from group_pieces(watched.broker, SERIES_PER_PIECE)
     yield from transaction_pieces(watched.broker, SERIES_PER_PIECE)
+    quotas = watched.broker.quotas
+    yield from quota_pieces([*quotas.uses], quotas.uptime_ms, SERIES_PER_PIECE)
     yield from client_pieces(watched.broker.telemetry.rows(), SERIES_PER_PIECE)
 
 

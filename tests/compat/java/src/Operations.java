@@ -12,6 +12,7 @@ import java.util.TreeMap;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.AlterClientQuotasOptions;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.AlterConfigsOptions;
 import org.apache.kafka.clients.admin.ConfigEntry;
@@ -47,6 +48,10 @@ import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.acl.AclOperation;
 import org.apache.kafka.common.acl.AclPermissionType;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.quota.ClientQuotaAlteration;
+import org.apache.kafka.common.quota.ClientQuotaEntity;
+import org.apache.kafka.common.quota.ClientQuotaFilter;
+import org.apache.kafka.common.quota.ClientQuotaFilterComponent;
 import org.apache.kafka.common.resource.PatternType;
 import org.apache.kafka.common.resource.ResourcePattern;
 import org.apache.kafka.common.resource.ResourceType;
@@ -65,6 +70,7 @@ final class Operations {
         registerSettings(ours);
         registerSecurity(ours);
         registerPlaces(ours);
+        registerQuotas(ours);
         Groups.register(ours);
         ours.forEach((name, call) -> calls.put("admin." + name, asked -> call.on(admin(asked), asked)));
     }
@@ -72,6 +78,35 @@ final class Operations {
     private Admin admin(JsonNode asked) {
         return admins.computeIfAbsent(asked.get("bootstrap").asText(), address -> Admin.create(
             Map.of("bootstrap.servers", address, "default.api.timeout.ms", "20000", "request.timeout.ms", "15000")));
+    }
+
+    private static void registerQuotas(Map<String, AdminCall> calls) {
+        calls.put("alter_quotas", (admin, asked) -> {
+            List<ClientQuotaAlteration.Op> ops = new ArrayList<>();
+            asked.get("values").fields().forEachRemaining(each -> ops.add(new ClientQuotaAlteration.Op(
+                each.getKey(), each.getValue().isNull() ? null : each.getValue().asDouble())));
+            AlterClientQuotasOptions options =
+                new AlterClientQuotasOptions().validateOnly(asked.get("validate_only").asBoolean());
+            ClientQuotaAlteration alteration = new ClientQuotaAlteration(new ClientQuotaEntity(entity(asked)), ops);
+            return admin.alterClientQuotas(List.of(alteration), options).all().get();
+        });
+        calls.put("describe_quotas", (admin, asked) -> {
+            List<ClientQuotaFilterComponent> wanted = new ArrayList<>();
+            entity(asked).forEach((kind, name) -> wanted.add(name == null
+                ? ClientQuotaFilterComponent.ofDefaultEntity(kind)
+                : ClientQuotaFilterComponent.ofEntity(kind, name)));
+            List<Object> found = new ArrayList<>();
+            admin.describeClientQuotas(ClientQuotaFilter.containsOnly(wanted)).entities().get().forEach(
+                (each, values) -> found.add(Map.of("entity", new TreeMap<>(each.entries()), "values", values)));
+            return found;
+        });
+    }
+
+    private static Map<String, String> entity(JsonNode asked) {
+        Map<String, String> entity = new HashMap<>();
+        asked.get("entity").fields().forEachRemaining(
+            each -> entity.put(each.getKey(), each.getValue().isNull() ? null : each.getValue().asText()));
+        return entity;
     }
 
     private static void registerTopics(Map<String, AdminCall> calls) {

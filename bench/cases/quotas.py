@@ -1,0 +1,89 @@
+"""A producer at ten times its quota, and what another client sees of it."""
+
+from __future__ import annotations
+
+from kio.schema.alter_client_quotas.v1 import request as alter_request
+from kio.schema.alter_client_quotas.v1.response import AlterClientQuotasResponse
+from kio.static.primitive import f64
+
+from bench.arena import Sample, Topic, fresh_topic
+from bench.cases.latency import percentile
+from bench.load.admin import Admin, Refused
+from bench.load.batches import build_batch
+from bench.load.frames import produce_frame, produce_layout
+from bench.load.quotas import over
+from bench.load.synchronous import Caller
+from bench.peers.process import RunningBroker
+from bench.report import Row, Target
+from bench.run import Run
+
+QUOTA = 1_000_000  # bytes a second
+TIMES = 10
+RECORD_SIZE = 100_000
+CLIENT_ID = "over-quota"
+FIRST_S = 1.0  # the burst of ten seconds that a quota allows at first
+BLOCK = 200
+METHOD = (
+    f"quotas: one connection offers {TIMES} × its producer_byte_rate of {QUOTA:,} B/s in requests of"
+    f" {RECORD_SIZE:,} B for 34 s; what it gets through is counted from the second second on. Another client"
+    " sends one record of 100 B at a time: for ten seconds alone, and beside the first from its second"
+    " second on",
+)
+
+
+def run(run: Run) -> list[Row]:
+    seconds = run.scale.quota_seconds
+    through: dict[str, Sample] = {}
+    beside: dict[str, Sample] = {}
+    for broker in run.arena.alternate(1):
+        with fresh_topic(broker, 1) as topic:
+            rate, slower = _measure(topic, broker, seconds)
+        through[broker.name], beside[broker.name] = Sample(rate), Sample(slower)
+    target = Target(ratio_min=0.9, ratio_max=1.1, tidelog_max=1.35)
+    rows = [("let through, in quotas", through, target)]
+    rows.append(("p99 of another client, times that of being alone", beside, Target(tidelog_max=1.2)))
+    return [
+        Row(f"producer at {TIMES} × its quota, {name}", "×", found.get("Tidelog"), found.get("Kafka"), target)
+        for name, found, target in rows
+    ]
+
+
+def _measure(topic: Topic, broker: RunningBroker, seconds: float) -> tuple[float, float]:
+    _set_quota(broker)
+    layout = produce_layout(topic.name)
+    large, small = build_batch(1, RECORD_SIZE), build_batch(1, 100)
+    caller = Caller(topic.address, produce_frame(topic.name, 0, small), layout)
+    caller.latencies(10 * BLOCK)
+    alone = _latencies(caller, 10.0)
+    frame = produce_frame(topic.name, 0, large, client_id=CLIENT_ID)
+    interval_s = len(frame) / (TIMES * QUOTA)
+    process, told = over(topic.address, frame, layout, interval_s, seconds + FIRST_S)
+    _latencies(caller, FIRST_S)
+    beside = _latencies(caller, seconds - 1)
+    came = told.recv()
+    process.join()
+    caller.close()
+    sent = sum(len(frame) for at_s in came if at_s >= FIRST_S)
+    return sent / seconds / QUOTA, percentile(beside, 0.99) / percentile(alone, 0.99)
+
+
+def _latencies(caller: Caller, seconds: float) -> list[int]:
+    taken: list[int] = []
+    left_ns = seconds * 1e9
+    while left_ns > 0:
+        block = caller.latencies(BLOCK)
+        taken += block
+        left_ns -= sum(block)
+    return taken
+
+
+def _set_quota(broker: RunningBroker) -> None:
+    entry = alter_request.EntryData(
+        entity=(alter_request.EntityData(entity_type="client-id", entity_name=CLIENT_ID),),
+        ops=(alter_request.OpData(key="producer_byte_rate", value=f64(float(QUOTA)), remove=False),),
+    )
+    request = alter_request.AlterClientQuotasRequest(entries=(entry,), validate_only=False)
+    with Admin(broker.host, broker.port) as admin:
+        for altered in admin.call(request, AlterClientQuotasResponse).entries:
+            if altered.error_code:
+                raise Refused(f"setting a quota: {altered.error_message}")
