@@ -87,7 +87,7 @@ class KeyedLog:
             writer.last_data_offset = self.end_offset + len(pairs) - 1
         if transactional:
             self.open_offsets.setdefault(producer_id, self.end_offset)
-        self._append(batch, len(pairs))
+        self.append(batch, len(pairs))
 
     def end(self, producer_id: int, marker: Marker, raises_epoch: bool) -> None:
         """End a transaction, if one is open."""
@@ -112,9 +112,9 @@ class KeyedLog:
             self.directory.open(file_name(self.bases[-1], TRANSACTION_INDEX_SUFFIX)).append(
                 encode_aborted(entry)
             )
-        self._append(batch, 1)
+        self.append(batch, 1)
 
-    def _append(self, batch: bytearray, count: int) -> None:
+    def append(self, batch: bytearray, count: int) -> None:
         file = self.directory.open(file_name(self.bases[-1], LOG_SUFFIX))
         file.append(batch)
         file.close()

@@ -233,11 +233,13 @@ def _compare_batch(header: BatchHeader, data: bytes, wanted: Row, between_ms: li
         "pepoch": header.producer_epoch,
         "seq": header.base_sequence,
         "epoch": header.leader_epoch,
-        "records": [_shown(record, header, data) for record in read_records(data)],
     }
     for field, value in found.items():
         if value != wanted[field]:
             return f"{field} {value}, Kafka's {wanted[field]}"
+    records = [_shown(record, header, data) for record in read_records(data)]
+    if records != wanted["records"]:
+        return f"records {records}, Kafka's {wanted['records']}"
     late_ms = wanted["base_timestamp"] - header.base_timestamp
     first, last = between_ms
     if wanted["horizon"] and not 0 <= late_ms <= last - first + 50:

@@ -9,8 +9,8 @@
 | other marker                                    | gets a horizon; goes once that has passed              |
 | behind the end of the map                       | stays, unless it was aborted                           |
 
-A horizon is set in the round that puts the batch into the map, and in no later one: older values of its keys are
-gone then. Where they are not, since the batch was larger than the map, its tombstones stay.
+A horizon is set in the round that puts the batch into the map, and in no later one: older values of its keys
+are gone then. Where they are not, since the batch was larger than the map, its tombstones stay.
 
 **Invariant:** shown the same batches, gives the same bytes; changes nothing that it was shown.
 """
