@@ -52,9 +52,9 @@ CHECKPOINT = "cleaner-offset-checkpoint"
 METHOD = (
     "compaction: one partition, batches of 16 kB before compression, eight segments, all but the active one"
     " cleaned in one round with its fsyncs; stored bytes, each counted once, by the wall. Kafka's is the time"
-    " from lowering min.cleanable.dirty.ratio until its checkpoint has moved, less the same for 1 MiB; a round"
-    " of each codec warms it up. Ours is `clean` in a process of its own, as the broker runs it, with no throttle"
-    " and no broker beside it; in plain Python with a quarter of the bytes",
+    " from lowering min.cleanable.dirty.ratio until its checkpoint has moved, less the same for 1 MiB; it is"
+    " warmed up by a round of each codec. Ours is `clean` in a process of its own, as the broker runs it,"
+    " without throttle and with no broker beside it; in plain Python with a quarter of the bytes",
 )
 
 
