@@ -26,6 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from bench.arena import Sample
 from bench.load import pipeline
+from bench.load.admin import Admin
 from bench.load.batches import Batch
 from bench.load.frames import produce_frame, produce_layout
 from bench.load.keyed import keyed_batches, write_segments
@@ -143,6 +144,8 @@ class _Kafka:
             "segment.bytes": segment_bytes,
         }
         self._admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result()
+        with Admin(self._broker.host, self._broker.port) as admin:
+            admin.wait_for_leaders(topic, 1)
         frames = [produce_frame(topic, 0, batch) for batch in batches]
         lane = Lane((self._broker.host, self._broker.port), frames, 1, WINDOW, produce_layout(topic))
         try:
