@@ -18,6 +18,7 @@ from rich.console import Console
 from bench.cases import (
     clients,
     cluster,
+    compaction,
     groups,
     growth,
     latency,
@@ -57,6 +58,7 @@ CASES: dict[str, tuple[Case, Sequence[str]]] = {
     "groups": (groups.run, groups.METHOD),
     "scale": (scale.run, scale.METHOD),
     "retention": (retention.run, retention.METHOD),
+    "compaction": (compaction.run, compaction.METHOD),
     "sizes": (sizes.run, sizes.METHOD),
     "growth": (growth.run, growth.METHOD),
     "quotas": (quotas.run, quotas.METHOD),

@@ -35,6 +35,7 @@ class Scale:
     client_records: int = 2_000_000
     log_sizes: tuple[int, ...] = (10 * MEBIBYTE, 100 * MEBIBYTE, 1024 * MEBIBYTE, 10240 * MEBIBYTE)
     kafka_log_size_max: int = 1024 * MEBIBYTE
+    cleaned_bytes: int = 128 * MEBIBYTE
     partition_count: int = 1_000
     scale_topic_count: int = 1_000
     load_requests: int = 6_000
@@ -67,6 +68,7 @@ QUICK = Scale(
     client_records=200_000,
     log_sizes=(10 * MEBIBYTE, 100 * MEBIBYTE),
     kafka_log_size_max=100 * MEBIBYTE,
+    cleaned_bytes=32 * MEBIBYTE,
     partition_count=100,
     scale_topic_count=100,
     load_requests=2_000,
