@@ -11,6 +11,10 @@ from typing import NamedTuple
 from tidelog.log.format.txnindex import AbortedTransaction
 
 
+class SourcesChanged(Exception):
+    """A source is gone, or shorter than the request says: the log has changed. Ask for another round."""
+
+
 class Source(NamedTuple):
     """A sealed segment that the round reads."""
 
@@ -31,7 +35,6 @@ class CleaningRequest(NamedTuple):
     sources: tuple[Source, ...]  # all segments below `end_offset`, in order
     dirty_offset: int  # records below it were cleaned before
     end_offset: int  # base of the segment behind the last source
-    epoch_starts: tuple[int, ...]  # first offset of each leader epoch
     producers: tuple[LiveProducer, ...]
     aborted: tuple[AbortedTransaction, ...]  # of all segments, also behind the sources
     now_ms: int
@@ -41,6 +44,7 @@ class CleaningRequest(NamedTuple):
     index_interval_bytes: int
     memory_max: int  # for the map of keys and the bitmap of dead records
     bytes_per_second: float  # reads and writes together
+    hash_seed: int  # of 128 bits, drawn for this round: nobody can choose keys whose hashes collide
 
 
 class NewSegment(NamedTuple):
@@ -71,7 +75,6 @@ def decode_request(line: str) -> CleaningRequest:
     made = CleaningRequest(*fields)
     return made._replace(
         sources=tuple(Source(*each) for each in made.sources),
-        epoch_starts=tuple(made.epoch_starts),
         producers=tuple(LiveProducer(*each) for each in made.producers),
         aborted=tuple(AbortedTransaction(*each) for each in made.aborted),
     )
