@@ -33,13 +33,14 @@ class Killed(BaseException):
 class _Content:
     """The bytes of one file: as written, and as they would be after a crash."""
 
-    __slots__ = ("data", "durable", "kept_size", "lost")
+    __slots__ = ("data", "durable", "kept_size", "lost", "modified_ms")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.durable = bytearray()
         self.kept_size = 0  # how much of `durable` no truncation has touched since the last sync
         self.lost: list[tuple[int, int]] = []  # written, but dropped by an fsync that failed
+        self.modified_ms = -1  # as it was set; else nobody asks
 
     def truncate(self, size: int) -> None:
         del self.data[size:]
@@ -66,7 +67,7 @@ class _Content:
         """As written, all of it durable."""
         copy = _Content()
         copy.data, copy.durable = bytearray(self.data), bytearray(self.data)
-        copy.kept_size = len(copy.data)
+        copy.kept_size, copy.modified_ms = len(copy.data), self.modified_ms
         return copy
 
     def after_crash(self, random: Random) -> _Content:
@@ -85,7 +86,7 @@ class _Content:
         else:
             survivor.data = self.durable[: self.kept_size] + tear(random, unsynced[self.kept_size :])
         survivor.durable = bytearray(survivor.data)
-        survivor.kept_size = len(survivor.data)
+        survivor.kept_size, survivor.modified_ms = len(survivor.data), self.modified_ms
         return survivor
 
 
@@ -342,7 +343,7 @@ class SimulatedFile:
         self._content.sync()
 
     def modified_ms(self) -> int:
-        return self._disk.now_ms
+        return self._content.modified_ms if self._content.modified_ms >= 0 else self._disk.now_ms
 
     def fileno(self) -> int:
         return -1
@@ -380,6 +381,11 @@ class SimulatedDirectory:
             self.node.create(name, content)
         assert isinstance(content, _Content), f"{name} is a folder"
         return SimulatedFile(self.disk, content, name, self.path)
+
+    def open_existing(self, name: str) -> SimulatedFile:
+        if name not in self._names():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return self.open(name)
 
     def names(self) -> list[str]:
         return sorted(self._names())
@@ -448,6 +454,12 @@ class SimulatedDirectory:
 
     def mount(self) -> Mount:
         return Mount("sim", "", str(self.disk.mount_count))
+
+    def set_modified(self, name: str, modified_ms: int) -> None:
+        content = self._names()[name]
+        assert isinstance(content, _Content)
+        self.disk.step()
+        content.modified_ms = modified_ms
 
     def space(self) -> tuple[int, int]:
         return SPACE

@@ -111,7 +111,11 @@ class Directory(Protocol):
 
     path: str
 
-    def open(self, name: str) -> File: ...
+    def open(self, name: str) -> File:
+        """The file of that name, created if missing."""
+
+    def open_existing(self, name: str) -> File:
+        """The file of that name; FileNotFoundError if there is none."""
 
     def names(self) -> list[str]: ...
 
@@ -137,6 +141,9 @@ class Directory(Protocol):
     def copy(self, name: str, size: int, target: Directory, start: int = 0) -> None:
         """Copy the first `size` bytes of a file into `target`, durably. If `target` already has the first
         `start` bytes, only the rest is copied. May run on another thread."""
+
+    def set_modified(self, name: str, modified_ms: int) -> None:
+        """Set the time of a file's last change: retention may depend on it. Durable with the file's bytes."""
 
     def space(self) -> tuple[int, int]:
         """The size of the disk in bytes, and the bytes that are still available."""
@@ -187,14 +194,14 @@ class DiskFile:
         "was_used",
     )
 
-    def __init__(self, directory: DiskDirectory, name: str) -> None:
+    def __init__(self, directory: DiskDirectory, name: str, flags: int = os.O_CREAT) -> None:
         self._directory = directory
         self.name = name
         self._descriptor = -1
         self._pin_count = 0
         self._closing = False
         self.was_used = True
-        self._open(os.O_CREAT)
+        self._open(flags)
         found = os.fstat(self._descriptor)
         self.size = found.st_size
         self._reserved_end = found.st_blocks * _BLOCK_SIZE  # may include reservations from before a crash
@@ -363,6 +370,9 @@ class DiskDirectory:
     def open(self, name: str) -> DiskFile:
         return DiskFile(self, name)
 
+    def open_existing(self, name: str) -> DiskFile:
+        return DiskFile(self, name, 0)
+
     def names(self) -> list[str]:
         return sorted(os.listdir(self.path))
 
@@ -422,6 +432,9 @@ class DiskDirectory:
                 rest -= len(piece)
             writer.flush()
             os.fsync(writer.fileno())
+
+    def set_modified(self, name: str, modified_ms: int) -> None:
+        os.utime(os.path.join(self.path, name), ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def space(self) -> tuple[int, int]:
         found = os.statvfs(self.path)

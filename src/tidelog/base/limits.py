@@ -200,6 +200,8 @@ SEARCHED_AT_ONCE = 256  # segments and chunks that one ListOffsets looks at befo
 BROKEN_OFF_SIZE_MAX = 128 * MIB  # of a batch whose write a kill broke off: more than a request can bring
 REWRITE_CHUNK_SIZE = 1 * MIB  # of what is written once more, after a kill, in one go
 BAD_BATCHES_MAX = 20  # of one segment that is checked; then the rest of it is not looked at
+CLEANED_WRITE_SIZE = 1 * MIB  # of compaction's output, gathered before it is written
+CLEANED_SYNC_SIZE = 64 * MIB  # of it, between two fsyncs: one of a gigabyte would hold up the others'
 INDEX_TAIL_ENTRIES_MAX = 512  # index entries kept in memory before they are written
 
 # Disks

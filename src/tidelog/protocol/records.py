@@ -8,7 +8,7 @@ A header's key is text that may be invalid UTF-8; `surrogateescape` preserves it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -114,6 +114,62 @@ def _walk(data: bytes, header: batches.BatchHeader) -> list[Record]:
     if position != len(data):
         raise CorruptBatch(f"{len(data) - position} bytes after the last record")
     return records
+
+
+# Where a record begins and ends, its timestamp delta, where its key begins, the sizes of key and value: -1
+# if it is null.
+Outline = tuple[int, int, int, int, int, int]
+
+
+def walk_outlines(data: Buffer, header: batches.BatchHeader) -> Iterator[Outline]:
+    """Each record of a batch, whose decompressed body `data` is, without its values and headers; CorruptBatch
+    where the bytes are not what the header says."""
+    count, last_delta, end = header.record_count, header.last_offset_delta, len(data)
+    if not 0 <= count <= end:
+        raise CorruptBatch(f"{end} bytes cannot hold {count} records")
+    start, previous_delta = 0, -1
+    try:
+        for _ in range(count):
+            if (byte := data[start]) < 0x80:
+                size, position = byte >> 1 ^ -(byte & 1), start + 1
+            else:
+                size, position = wire.read_varint(data, start, "record length")
+            stop = position + size
+            if size < 1 or stop > end:
+                raise CorruptBatch(f"a record of {size} bytes where {end - position} are left")
+            if (byte := data[position + 1]) < 0x80:
+                timestamp_delta, position = byte >> 1 ^ -(byte & 1), position + 2
+            else:
+                timestamp_delta, position = wire.read_varlong(data, position + 1, "timestamp delta")
+            if (byte := data[position]) < 0x80:
+                delta, position = byte >> 1 ^ -(byte & 1), position + 1
+            else:
+                delta, position = wire.read_varint(data, position, "offset delta")
+            if not previous_delta < delta <= last_delta:
+                raise _bad_delta(delta, previous_delta, header)
+            previous_delta = delta
+            if (byte := data[position]) < 0x80:
+                key_size, key = byte >> 1 ^ -(byte & 1), position + 1
+            else:
+                key_size, key = wire.read_varint(data, position, "key")
+            position = key + key_size if key_size > 0 else key
+            if key_size < -1 or position >= stop:
+                raise CorruptBatch(f"a key of {key_size} bytes where {stop - key} are left")
+            if (byte := data[position]) < 0x80:
+                value_size, position = byte >> 1 ^ -(byte & 1), position + 1
+            else:
+                value_size, position = wire.read_varint(data, position, "value")
+            # The number of headers is behind the value.
+            if value_size < -1 or position + max(value_size, 0) >= stop:
+                raise CorruptBatch(f"a value of {value_size} bytes where {stop - position} are left")
+            yield start, stop, timestamp_delta, key, key_size, value_size
+            start = stop
+    except IndexError:
+        raise CorruptBatch("a record is longer than it says") from None
+    except MalformedRequest as problem:
+        raise CorruptBatch(str(problem)) from None
+    if start != end:
+        raise CorruptBatch(f"{end - start} bytes after the last record")
 
 
 def _bad_delta(delta: int, last_delta: int, header: batches.BatchHeader) -> CorruptBatch:
