@@ -46,7 +46,8 @@ def clean(
     pace: Pace = lambda size: None,
     key_map: type[KeyMap] = PlainKeyMap,
 ) -> CleaningResult:
-    """Write `.cleaned` files of what the sources keep; `pace` gets the size of each read and write, and may wait.
+    """Write `.cleaned` files of what the sources keep; `pace` gets the size of each read and write, and may
+    wait.
 
     Raises Damage if a source is not what it must be, SourcesChanged if one is gone, OSError for the disk.
     """
