@@ -15,6 +15,7 @@ import pytest
 from tests.log.making import append, append_marker, make_batch, open_new
 from tests.spark.batches import thinned
 from tests.spark.segment_rows import edges, offset_at, offsets, read_folder, read_whole, rows_of
+from tidelog.base.compiled import Bytes
 from tidelog.client.cluster import TopicFacts
 from tidelog.client.errors import DamagedBatch, OffsetOutOfRange, TopicGone, TopicPartition
 from tidelog.client.reader import RawBatches
@@ -22,7 +23,6 @@ from tidelog.log.log import Log
 from tidelog.protocol.batch import read_header
 from tidelog.protocol.records import Marker, build_batch
 from tidelog.spark import segment_file, transaction_books
-from tidelog.spark.compiled import Bytes
 from tidelog.spark.options import OptionError
 from tidelog.spark.segments import LogFolders
 

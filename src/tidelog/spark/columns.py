@@ -18,13 +18,13 @@ import pyarrow as pa
 from crc32c import crc32c
 from numpy.typing import NDArray
 
+from tidelog.base.compiled import Bytes, Int64s
 from tidelog.base.limits import DECOMPRESSED_SIZE_MAX, MIB, SPARK_MOVED_SIZE_MIN
 from tidelog.protocol import compression
 from tidelog.protocol.batch import ATTRIBUTES_POSITION, CODEC_MASK, CONTROL_BIT, TRANSACTIONAL_BIT
 from tidelog.protocol.errors import CorruptBatch
 from tidelog.protocol.records import Marker, read_marker
 from tidelog.spark import scan, walk
-from tidelog.spark.compiled import Bytes, Int64s
 from tidelog.spark.page import Pages
 
 _BATCHES_AT_ONCE = 1_024

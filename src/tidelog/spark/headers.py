@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
+from tidelog.base.compiled import INT64S, TABLE, Bytes, Int64s, compiled, int8, int64, part, read_only
 from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.protocol.batch import (
     ATTRIBUTES_POSITION,
@@ -29,7 +30,6 @@ from tidelog.protocol.batch import (
     TRANSACTIONAL_BIT,
 )
 from tidelog.protocol.records import Marker
-from tidelog.spark.compiled import INT64S, TABLE, Bytes, Int64s, compiled, int8, int64, part, read_only
 
 # The state: where the next header is, the least offset it may have, where the last batch passed begins (-1:
 # none was), whether one of them belongs to a transaction, and how many rows of the two tables are used.

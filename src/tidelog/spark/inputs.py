@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidelog.spark.compiled import Bytes, Int32s, Int64s
+from tidelog.base.compiled import Bytes, Int32s, Int64s
 from tidelog.spark.scatter import Blobs, Inputs
 
 Number = TypeVar("Number", np.uint8, np.int32, np.int64)

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tidelog.base.compiled import Bytes, Int32s, Int64s
 from tidelog.base.limits import MIB, SPARK_ROOM_MAX
 from tidelog.spark import walk
-from tidelog.spark.compiled import Bytes, Int32s, Int64s
 from tidelog.spark.walk import Outputs
 
 Number = TypeVar("Number", np.uint8, np.int32)

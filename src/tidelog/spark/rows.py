@@ -16,11 +16,11 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
+from tidelog.base.compiled import Int32s
 from tidelog.base.limits import BATCH_HEADER_SIZE, KIB
 from tidelog.protocol import compression
 from tidelog.protocol.batch import HEADER, LENGTH_OVERHEAD, NO_PRODUCER_ID, NO_SEQUENCE
 from tidelog.spark import scatter
-from tidelog.spark.compiled import Int32s
 from tidelog.spark.inputs import read_rows
 
 EncodedBatch = tuple[str, int, bytearray, int]

@@ -10,9 +10,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from tidelog.base.limits import BATCH_HEADER_SIZE
-from tidelog.protocol.batch import ATTRIBUTES_POSITION, LENGTH_MIN, LENGTH_OVERHEAD
-from tidelog.spark.compiled import (
+from tidelog.base.compiled import (
     INT64S,
     TABLE,
     Bytes,
@@ -24,6 +22,8 @@ from tidelog.spark.compiled import (
     read_only,
     uint32,
 )
+from tidelog.base.limits import BATCH_HEADER_SIZE
+from tidelog.protocol.batch import ATTRIBUTES_POSITION, LENGTH_MIN, LENGTH_OVERHEAD
 
 # The columns of the table of batches, one row per batch. `BATCH_CRC` is -1 once it was checked.
 (

@@ -19,7 +19,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tidelog.spark.compiled import (
+from tidelog.base.compiled import (
     INT64S,
     TABLE,
     Bytes,

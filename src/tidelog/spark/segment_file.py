@@ -19,6 +19,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from crc32c import crc32c
 
+from tidelog.base.compiled import Bytes, Int64s
 from tidelog.base.limits import BATCH_HEADER_SIZE, SPARK_PIECE_SIZE, SPARK_WALKED_SIZE
 from tidelog.log.format.index import OFFSET_ENTRY, TIME_ENTRY
 from tidelog.log.format.names import (
@@ -40,7 +41,6 @@ from tidelog.protocol.batch import (
 )
 from tidelog.protocol.records import find_timestamp
 from tidelog.spark import headers
-from tidelog.spark.compiled import Bytes, Int64s
 
 _ANY_TIME = -(2**63)
 _FIELDS = ("key", "value")  # of an index entry

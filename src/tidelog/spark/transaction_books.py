@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tidelog.base.compiled import Int64s
 from tidelog.base.limits import BATCH_HEADER_SIZE, SPARK_WALKED_SIZE
 from tidelog.log.format.names import SNAPSHOT_SUFFIX, file_name, offset_in_name
 from tidelog.log.format.snapshot import decode_snapshot
 from tidelog.protocol.batch import OFFSET_MAX
 from tidelog.protocol.errors import CorruptBatch
 from tidelog.spark import headers
-from tidelog.spark.compiled import Int64s
 from tidelog.spark.segment_file import SegmentFile, as_view
 
 _ROWS = 256

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, cast, get_type_hints
 
 from numba import types
 
-from tidelog.protocol.batch import APPEND_TIME_BIT
-from tidelog.spark.compiled import (
+from tidelog.base.compiled import (
     INT64S,
     TABLE,
     Bytes,
@@ -31,6 +30,7 @@ from tidelog.spark.compiled import (
     uint64,
     writable,
 )
+from tidelog.protocol.batch import APPEND_TIME_BIT
 from tidelog.spark.scan import (
     BAD_COUNT,
     BAD_DELTA,

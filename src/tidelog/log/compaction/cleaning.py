@@ -60,6 +60,15 @@ def clean(
         raise
 
 
+def fastest_key_map() -> type[KeyMap]:
+    """By compiled loops where numba is installed; loads it, so this is for a process of its own."""
+    try:
+        from tidelog.log.compaction.compiled import CompiledKeyMap
+    except ImportError:
+        return PlainKeyMap
+    return CompiledKeyMap
+
+
 def remove_cleaned(directory: Directory) -> None:
     for name in directory.names():
         if name.endswith(CLEANED_SUFFIX):

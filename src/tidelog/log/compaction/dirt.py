@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from tidelog.log.compaction.keys import KeyMap
-from tidelog.log.compaction.request import CleaningRequest
+from tidelog.log.compaction.request import CleaningRequest, SourcesChanged
 from tidelog.log.compaction.rewriting import read_body
 from tidelog.protocol.batch import BatchHeader
 
@@ -25,6 +25,7 @@ class Dirt:
         self._tombstones = bytearray()  # a mark for each batch that has some
         self._unmapped: set[int] = set()  # base offsets of batches that are larger than the map
         self._record = self._batch = 0  # the number of the next ones
+        self._put_count = 0  # records
 
     def is_in(self, header: BatchHeader) -> bool:
         return header.last_offset >= self._dirty_offset
@@ -51,6 +52,7 @@ class Dirt:
 
     def rewind(self) -> None:
         """All that fit was put: the same batches come once more."""
+        self._put_count = self._record
         self._record = self._batch = 0
 
     def next(self, header: BatchHeader) -> tuple[int, bool] | None:
@@ -61,6 +63,8 @@ class Dirt:
         has_tombstones = place < len(self._tombstones) and self._tombstones[place] >> (self._batch & 7) & 1
         self._record += header.record_count
         self._batch += 1
+        if self._record > self._put_count:
+            raise SourcesChanged(f"the batch at {header.base_offset} was another one before")
         return number, bool(has_tombstones)
 
     @property

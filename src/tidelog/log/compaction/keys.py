@@ -33,7 +33,8 @@ class Kept(NamedTuple):
 
 
 class KeyMap(Protocol):
-    """The inner loops of a round. Bodies are decompressed; `number` is that of a batch's first record."""
+    """The inner loops of a round. Bodies are decompressed; `number` is that of a batch's first record. A body
+    that is returned is valid until the next call of the same kind."""
 
     key_size: ClassVar[int]  # bytes that a key takes
 
@@ -55,7 +56,7 @@ class KeyMap(Protocol):
     def keep_unknown(self, body: Buffer, header: BatchHeader, tombstones: bool) -> Kept:
         """The same of a batch that was not put: its records are older than all that were."""
 
-    def move_times(self, body: Buffer, header: BatchHeader, difference: int) -> bytes | None:
+    def move_times(self, body: Buffer, header: BatchHeader, difference: int) -> Buffer | None:
         """The records with their timestamp deltas changed by `difference`; None if one does not fit then."""
 
 

@@ -26,7 +26,7 @@ from tidelog.protocol.batch import (
 from tidelog.protocol.compression import compress, decompress
 
 _CRC = Struct(">I")
-_TIMESTAMP_MAX = 2**63 - 1  # beyond it a batch says nothing that a reader takes
+TIMESTAMP_MAX = 2**63 - 1  # beyond it a batch says nothing that a reader takes
 
 
 def has_horizon(header: BatchHeader) -> bool:
@@ -48,25 +48,32 @@ def empty_batch(header: BatchHeader) -> bytearray:
 
 def partial_batch(header: BatchHeader, kept: Kept) -> bytearray:
     """The batch with the records that were kept; its base timestamp is what their deltas count from."""
-    return _assemble(_with_kept(header, kept), compress(header.codec, kept.body))
+    return _assemble(_with_kept(header, kept), _compressed(header, kept.body))
 
 
 def expiring_batch(header: BatchHeader, kept: Kept, keys: KeyMap, horizon_ms: int) -> bytearray | None:
     """The same with a delete horizon; None if a timestamp is too far from that."""
     fewer = _with_kept(header, kept)
-    body = keys.move_times(kept.body, fewer, header.base_timestamp - horizon_ms)
+    difference = header.base_timestamp - horizon_ms
+    if difference < -TIMESTAMP_MAX:
+        return None
+    body = keys.move_times(kept.body, fewer, difference)
     if body is None:
         return None
     attributes = header.attributes | DELETE_HORIZON_BIT
     marked = fewer._replace(attributes=attributes, base_timestamp=horizon_ms)
-    return _assemble(marked, compress(header.codec, body))
+    return _assemble(marked, _compressed(header, body))
+
+
+def _compressed(header: BatchHeader, body: Buffer) -> Buffer:
+    return compress(header.codec, body) if header.codec else body
 
 
 def _with_kept(header: BatchHeader, kept: Kept) -> BatchHeader:
     largest = header.max_timestamp
     if not header.uses_append_time:
-        largest = min(header.base_timestamp + kept.last_time_delta, _TIMESTAMP_MAX)
-        largest = max(largest, -_TIMESTAMP_MAX)
+        largest = min(header.base_timestamp + kept.last_time_delta, TIMESTAMP_MAX)
+        largest = max(largest, -TIMESTAMP_MAX)
     return header._replace(max_timestamp=largest, record_count=kept.record_count)
 
 

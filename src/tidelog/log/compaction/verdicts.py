@@ -21,6 +21,7 @@ from tidelog.log.compaction.dirt import Dirt
 from tidelog.log.compaction.keys import Kept
 from tidelog.log.compaction.request import CleaningRequest
 from tidelog.log.compaction.rewriting import (
+    TIMESTAMP_MAX,
     empty_batch,
     expiring_batch,
     has_horizon,
@@ -46,7 +47,7 @@ _GONE = Verdict(None)
 class Verdicts:
     def __init__(self, request: CleaningRequest, dirt: Dirt, map_end: int) -> None:
         self._now_ms = request.now_ms
-        self._horizon_ms = request.now_ms + request.delete_retention_ms
+        self._horizon_ms = min(request.now_ms + request.delete_retention_ms, TIMESTAMP_MAX)
         self._dirt = dirt
         self._keys = dirt.keys
         self._map_end = map_end
