@@ -10,7 +10,9 @@ from crc32c import crc32c
 
 from tests.log.making import NOW_MS, append, make_batch, open_new, refusal
 from tidelog.base.limits import RECORDS_READ_MAX
+from tidelog.log.admission import RefusedRecords
 from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.records import build_batch
 
 HOUR_MS = 3_600_000
 
@@ -96,6 +98,17 @@ def test_a_compacted_topic_refuses_a_record_without_a_key(tmp_path: Path) -> Non
     append(log, make_batch(key=b""))
     assert refusal(log, make_batch(key=None)) == ErrorCode.invalid_record
     append(open_new(tmp_path / "deleting"), make_batch(key=None))
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_every_record_without_a_key_is_reported_by_its_place(tmp_path: Path, codec: int) -> None:
+    log = open_new(tmp_path, cleanup_policy="compact")
+    keys = [b"a", None, b"b" * 200, None, b""]
+    batch = build_batch([(key, None, (), NOW_MS) for key in keys], codec=codec)
+    with pytest.raises(RefusedRecords) as refused:
+        append(log, batch)
+    assert refused.value.code == ErrorCode.invalid_record
+    assert [place for place, _ in refused.value.record_errors] == [1, 3]
 
 
 def test_timestamps_out_of_bounds_are_refused(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What a producer's batch must be before it is appended (L3): the header checked in full.
 
-The body stays opaque, but for two kinds of topic: a compacted one needs a key in every record, and one
-with a codec of its own gets its batches recompressed.
+The body stays opaque, but for two kinds of topic: a compacted one needs a key in every record, of which the
+length is read, and one with a codec of its own gets its batches recompressed.
 
 **Invariant:** a batch that is refused here has touched nothing; every refusal has Kafka's error code.
 """
@@ -28,7 +28,7 @@ from tidelog.protocol.batch import (
 )
 from tidelog.protocol.compression import CODECS, ZSTD
 from tidelog.protocol.errors import CorruptBatch, ErrorCode, RefusedBatch
-from tidelog.protocol.records import Record, read_records, recompress
+from tidelog.protocol.records import Record, find_keyless, read_records, recompress
 
 Admitted = tuple[BatchHeader, memoryview, int, int]
 
@@ -130,17 +130,28 @@ def _refuse_times(batch: memoryview, settings: TopicSettings, now_ms: int) -> No
 
 
 def _check_keys(batch: memoryview) -> None:
-    without = [place for place, record in enumerate(_read(batch)) if record.key is None]
+    """By the lengths in the records. Compaction reads no more of them: what passes here cannot stop it."""
+    header = _countable(batch)
+    try:
+        without = find_keyless(batch, header)
+    except CorruptBatch as error:
+        raise RefusedBatch(_CORRUPT, str(error)) from None
     if without:
         raise RefusedRecords(_INVALID, "a compacted topic needs a key in every record", without)
 
 
-def _read(batch: memoryview) -> list[Record]:
+def _countable(batch: memoryview) -> BatchHeader:
     """A kilobyte can unfold to a million records, and each takes its time on the loop."""
-    count = read_header(batch, 0).record_count
-    if count > RECORDS_READ_MAX:
-        reason = f"a batch of {count} records exceeds the limit of {RECORDS_READ_MAX} where each is validated"
+    header = read_header(batch, 0)
+    if header.record_count > RECORDS_READ_MAX:
+        limit = f"the limit of {RECORDS_READ_MAX} where each is validated"
+        reason = f"a batch of {header.record_count} records exceeds {limit}"
         raise RefusedBatch(ErrorCode.message_too_large, reason)
+    return header
+
+
+def _read(batch: memoryview) -> list[Record]:
+    _countable(batch)
     try:
         return read_records(batch)
     except CorruptBatch as error:

@@ -210,18 +210,23 @@ class Producers:
         self, header: BatchHeader, base_offset: int, marker: Marker, coordinator_epoch: int
     ) -> EndedTransaction | None:
         """A marker went into the log at `base_offset`; the transaction it ended, if one was open."""
-        known = self._by_id.get(header.producer_id) or self._add(header.producer_id)
-        if header.producer_epoch != known.epoch:
-            known.epoch = header.producer_epoch
-            known.recent.clear()
+        known = self.take_epoch(header)
         known.coordinator_epoch = coordinator_epoch
-        known.timestamp = header.max_timestamp
         first_offset = known.transaction_offset
         if first_offset == NO_OFFSET:
             return None
         known.transaction_offset = NO_OFFSET
         self._open.pop(first_offset, None)
         return EndedTransaction(header.producer_id, first_offset, base_offset, marker is Marker.ABORT)
+
+    def take_epoch(self, header: BatchHeader) -> Producer:
+        """A control batch says which epoch its producer has, also if compaction has left its bare header."""
+        known = self._by_id.get(header.producer_id) or self._add(header.producer_id)
+        if header.producer_epoch != known.epoch:
+            known.epoch = header.producer_epoch
+            known.recent.clear()
+        known.timestamp = header.max_timestamp
+        return known
 
     def recall(self, header: BatchHeader) -> None:
         """A batch from before the snapshot, in order: known again as one that may be repeated."""

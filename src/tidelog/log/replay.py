@@ -37,6 +37,9 @@ def apply_batch(
     if not header.is_control:
         log.producers.update(header, header.base_offset, header.max_timestamp)
         return None
+    if not header.record_count:
+        log.producers.take_epoch(header)
+        return None
     try:
         marker = read_marker(data)
     except CorruptBatch as error:
@@ -83,6 +86,9 @@ def _apply_to(producers: Producers, segment: Segment, batch: BatchAt) -> EndedTr
     header = batch.header
     if not header.is_control:
         producers.update(header, header.base_offset, header.max_timestamp)
+        return None
+    if not header.record_count:
+        producers.take_epoch(header)
         return None
     try:
         marker = read_marker(segment.file.read(batch.position, header.size))

@@ -172,6 +172,12 @@ def walk_outlines(data: Buffer, header: batches.BatchHeader) -> Iterator[Outline
         raise CorruptBatch(f"{end - start} bytes after the last record")
 
 
+def find_keyless(batch: memoryview, header: batches.BatchHeader) -> list[int]:
+    """The places of the records without a key, in a batch whose header is right."""
+    body = compression.decompress(header.codec, batch[BATCH_HEADER_SIZE:], DECOMPRESSED_SIZE_MAX)
+    return [place for place, outline in enumerate(walk_outlines(body, header)) if outline[4] < 0]
+
+
 def _bad_delta(delta: int, last_delta: int, header: batches.BatchHeader) -> CorruptBatch:
     return CorruptBatch(f"offset delta {delta} after {last_delta} of {header.last_offset_delta}")
 
