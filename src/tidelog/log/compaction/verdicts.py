@@ -9,6 +9,9 @@
 | other marker                                    | gets a horizon; goes once that has passed              |
 | behind the end of the map                       | stays, unless it was aborted                           |
 
+A horizon is set in the round that puts the batch into the map, and in no later one: older values of its keys are
+gone then. Where they are not, since the batch was larger than the map, its tombstones stay.
+
 **Invariant:** shown the same batches, gives the same bytes; changes nothing that it was shown.
 """
 
@@ -71,10 +74,8 @@ class Verdicts:
 
     def _clean(self, header: BatchHeader, batch: memoryview, stays: bool) -> Verdict:
         keeps_tombstones = not self._is_expired(header)
-        if self._dirt.is_in(header):
-            place = self._dirt.next(header)
-            if place is None:
-                return self._as_it_is(header, batch)
+        place = self._dirt.next(header) if self._dirt.is_in(header) else None
+        if place is not None:
             number, has_tombstones = place
             is_touched = has_tombstones and (not keeps_tombstones or not has_horizon(header))
             if not is_touched and not self._keys.has_dead(number, header.record_count):
@@ -84,7 +85,8 @@ class Verdicts:
             kept = self._keys.keep_unknown(read_body(header, batch), header, keeps_tombstones)
         if not kept.record_count:
             return self._without_records(header, batch, stays)
-        if kept.has_tombstones and not has_horizon(header):
+        # Only a batch that was put has surely no older values before it.
+        if kept.has_tombstones and not has_horizon(header) and place is not None:
             made = self._expiring(header, kept)
             if made is not None:
                 return Verdict(made)
