@@ -66,6 +66,8 @@ class Log:
         self.start_offset = 0
         self.end_offset = 0
         self.recovery_point = 0
+        self.cleaned_offset = 0  # records below it were cleaned; 0: none
+        self.cut_count = 0  # how often its end was cut
         self.last_flush_ms = 0
         self.is_folder_unsynced = True  # files were made or renamed in it since the last flush
         self.new_in: Directory | None = None  # where this log's folder was made, if no flush has been since
@@ -182,6 +184,11 @@ class Log:
         self.start_offset = max(start_offset, self.bases[0])
         self.recovery_point = min(recovery_point, self.end_offset)
         self.last_flush_ms = now_ms
+
+    def clean_to(self, offset: int) -> None:
+        """Records below that offset were cleaned. An offset above the end is of another log: then none
+        were."""
+        self.cleaned_offset = offset if offset <= self.end_offset else 0
 
     def use_settings(self, settings: TopicSettings) -> None:
         self.settings = settings
@@ -410,6 +417,8 @@ class Log:
         self.end_offset = end_offset
         self.start_offset = min(self.start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
+        self.cleaned_offset = min(self.cleaned_offset, end_offset)
+        self.cut_count += 1
         self._undecided.cut_end(end_offset)
         self._ends = []
         for index in self.aborted.values():
@@ -457,6 +466,7 @@ class Log:
         self._undecided = other._undecided
         self._flush_job = other._flush_job
         self.recovery_point = other.recovery_point
+        self.cleaned_offset = other.cleaned_offset
         self.last_flush_ms = other.last_flush_ms
 
     def abandon(self) -> None:
