@@ -89,7 +89,8 @@ class Cuts:
             self._planned[partition] = step
             fetcher.hold(partition)
             is_leaving = self._relocation.is_leaving(partition)
-            kept_offset = max(log.recovery_point, log.start_offset, partition.high_watermark)
+            known = log.recovery_point, log.start_offset, partition.high_watermark, log.cleaned_offset
+            kept_offset = max(known)
             if floor >= kept_offset and not is_leaving:
                 self._ready.append(partial(self._carry_out, partition, epoch, step))
                 continue
