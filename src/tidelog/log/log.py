@@ -68,8 +68,8 @@ class Log:
         self.end_offset = 0
         self.recovery_point = 0
         self.cleaned_offset = 0  # records below it were cleaned; 0: none
-        self.cut_count = 0  # how often its end was cut,
-        self.swap_count = 0  # and how often segments were replaced by a cleaned one
+        self.change_count = 0  # how often its end was cut, or segments were replaced by a cleaned one
+        self.is_swapping = False
         self.last_flush_ms = 0
         self.is_folder_unsynced = True  # files were made or renamed in it since the last flush
         self.new_in: Directory | None = None  # where this log's folder was made, if no flush has been since
@@ -180,9 +180,12 @@ class Log:
         self.last_flush_ms = now_ms
 
     def clean_to(self, offset: int) -> None:
-        """Records below that offset were cleaned. An offset above the end is of another log: then none
-        were."""
+        """Records below that offset were cleaned; none, if it is above the end, thus of another log."""
         self.cleaned_offset = offset if offset <= self.end_offset else 0
+
+    def hold(self, is_swapping: bool) -> None:
+        """A swap is prepared, or is over: no sealed segment may change between the two."""
+        self.is_swapping = is_swapping
 
     def use_settings(self, settings: TopicSettings) -> None:
         self.settings = settings
@@ -379,8 +382,7 @@ class Log:
         return removed
 
     def set_aside(self, old: Sequence[Segment]) -> list[str]:
-        """Close segments that a cleaned one replaces, and mark their files for removal, but the snapshot at
-        its base; the names that they now have."""
+        """Close segments that a cleaned one replaces; the names of their files now. Its snapshot stays."""
         renamed: list[str] = []
         for segment in old:
             segment.close()
@@ -394,7 +396,7 @@ class Log:
         del self.bases[place + 1 : place + count]
         if self.directory.exists(file_name(base_offset, TRANSACTION_INDEX_SUFFIX)):
             self.aborted[base_offset] = AbortedIndex(self.directory, base_offset)
-        self.swap_count += 1
+        self.change_count += 1
         self.is_folder_unsynced = True
 
     def _remove(self, segment: Segment, suffixes: Sequence[str] = SEGMENT_SUFFIXES) -> list[str]:
@@ -417,7 +419,7 @@ class Log:
         self.start_offset = min(self.start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
         self.cleaned_offset = min(self.cleaned_offset, end_offset)
-        self.cut_count += 1
+        self.change_count += 1
         self._undecided.cut_end(end_offset)
         self._ends = []
         for index in self.aborted.values():

@@ -42,13 +42,13 @@ class Sources:
         self.log = log
         self.segments = log.segments[:count]
         self._sizes = [segment.size for segment in self.segments]
-        self._cut_count = log.cut_count
+        self._change_count = log.change_count
 
     def are_unchanged(self) -> bool:
         """Whether they are what the round has read. What was appended behind them does not matter."""
         log, count = self.log, len(self.segments)
         return (
-            log.cut_count == self._cut_count
+            log.change_count == self._change_count
             and len(log.segments) > count
             and all(now is before for now, before in zip(log.segments, self.segments, strict=False))
             and [segment.size for segment in self.segments] == self._sizes
@@ -56,6 +56,7 @@ class Sources:
 
     def note_swapped(self, new: NewSegment) -> None:
         """Some of them are one segment now."""
+        self._change_count = self.log.change_count
         replaced = len(new.sources)
         place = [segment.base_offset for segment in self.segments].index(new.base_offset)
         self.segments[place : place + replaced] = [self.log.segments[place]]
@@ -69,13 +70,13 @@ def clear_cleaned(directory: Directory) -> None:
             directory.remove(name)
 
 
-def prepare(directory: Directory, new: NewSegment) -> None:
-    """Step a. OSError if the round's files are not there."""
+def prepare(directory: Directory, new: NewSegment) -> bool:
+    """Step a; False, and nothing is done, if the round's files are not there."""
     names = directory.sizes()
     base = new.base_offset
     first = file_name(base, LOG_SUFFIX)
     if names.get(first + CLEANED_SUFFIX) != new.size:
-        raise OSError(EIO, f"{first}{CLEANED_SUFFIX} is not what the round has written")
+        return False
     for name in names:
         found = base_in_name(name.removesuffix(CLEANED_SUFFIX)) if name.endswith(CLEANED_SUFFIX) else None
         if found is not None and found < base:
@@ -84,6 +85,7 @@ def prepare(directory: Directory, new: NewSegment) -> None:
         name = file_name(base, suffix)
         if name + CLEANED_SUFFIX in names:
             directory.rename(name + CLEANED_SUFFIX, name + SWAP_SUFFIX)
+    return True
 
 
 def carry_out(log: Log, new: NewSegment, now_ms: int) -> list[str]:

@@ -67,12 +67,12 @@ class TimeSearch:
         self._generation = 0
         self._position = 0  # and where the walk goes on
         self._rebuild: IndexRebuild | None = None  # that a look-up waits for
-        self._swap_count = self._log.swap_count
+        self._change_count = self._log.change_count
 
     def step(self) -> bool:
         """Go on for a while; whether the search has ended. OSError, Damage, or Unready if the disk would have
         to be waited for."""
-        if self._swap_count != self._log.swap_count:  # what was searched is in other segments now
+        if self._change_count != self._log.change_count:  # what was searched is not where it was
             self._start()
         if self._rebuild is not None:
             self.piece_count += SEARCH_CHUNKS

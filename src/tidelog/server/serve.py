@@ -180,6 +180,7 @@ class Server:
             self.loop.stop()
             self.network.hang_up()
             self.broker.relocation.moves.stop()
+            self.broker.compacting.stop()
             await self.jobs.stop()
             if clean:
                 self.broker.stop(run_together)
