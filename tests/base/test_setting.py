@@ -178,8 +178,5 @@ def test_what_a_name_is_looked_up_in_is_made_once() -> None:
 
 
 def test_what_nobody_reads_is_said_to_have_no_effect() -> None:
-    for row in (
-        BROKER_SETTINGS["replica.high.watermark.checkpoint.interval.ms"],
-        TOPIC_SETTINGS["min.cleanable.dirty.ratio"],
-    ):
+    for row in (BROKER_SETTINGS["replica.high.watermark.checkpoint.interval.ms"],):
         assert not row.has_effect and "Has no effect" in row.meaning

@@ -22,6 +22,8 @@ from tidelog.broker.data_plane.disks import Disks
 from tidelog.broker.data_plane.partitions import Partitions
 from tidelog.broker.kernel import Kernel
 from tidelog.broker.standing import Standing
+from tidelog.log.checkpoint import read_offsets
+from tidelog.log.format.names import CLEANED_OFFSETS
 from tidelog.replication.partition import Role
 
 
@@ -111,6 +113,30 @@ def test_deleted_records_stay_so_when_a_partition_could_not_be_opened_once(
     harness.advance(61_000)
     harness.start()
     assert harness.partition("t").log.start_offset == 4
+
+
+def cleaned_in(harness: Harness) -> dict[str, int]:
+    """By topic: what the cleaner's next checkpoint has."""
+    for _ in range(2):
+        harness.advance(61_000)
+    (home,) = harness.broker.disks.directories
+    return {topic: offset for (topic, _), offset in read_offsets(home.directory, CLEANED_OFFSETS).items()}
+
+
+def test_a_cleaner_s_checkpoint_is_there_after_a_start_and_goes_with_its_topic(harness: Harness) -> None:
+    for topic in ("t", "u"):
+        harness.create_topic(topic)
+        produce(harness, 9, topic, batch_of(5, b"old"))
+        harness.partition(topic).log.clean_to(3)
+    assert cleaned_in(harness) == {"t": 3, "u": 3}
+    harness.start()
+    assert harness.partition("t").log.cleaned_offset == 3
+    delete(harness, "t")
+    harness.create_topic("t")
+    assert harness.partition("t").log.cleaned_offset == 0
+    assert cleaned_in(harness) == {"u": 3}
+    trim(harness, 2, "u", {0: 4})
+    assert cleaned_in(harness) == {"u": 4}
 
 
 @contextmanager

@@ -88,6 +88,19 @@ def test_checkpoints_say_so_before_less_is_flushed_or_committed_than_was() -> No
     assert following.run(Flush) == 1 and following.ended == [following.partition]
 
 
+def test_what_was_cleaned_is_lowered_on_the_disk_before_the_cut() -> None:
+    """Else what is written next would pass for clean, and older values of its keys would stay."""
+    following = Following()
+    following.partition.log.clean_to(5)
+    following.plan(Cut(3))
+    assert following.partition.log.end_offset == 6
+    (checkpoint,) = following.jobs(Checkpoint)
+    assert isinstance(checkpoint, Checkpoint) and checkpoint.cleaned_offsets == {("t", 0): 3}
+    run_job(checkpoint)
+    following.work()
+    assert (following.partition.log.end_offset, following.partition.log.cleaned_offset) == (3, 3)
+
+
 def test_a_log_begins_anew_where_its_leader_s_begins() -> None:
     following = Following()
     following.plan(BeginAt(40))

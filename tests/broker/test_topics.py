@@ -11,7 +11,6 @@ from kio.schema.errors import ErrorCode
 from tests.wire.harness import DELETE_TOPICS, PRODUCE, Harness, batch_of, seconds
 from tests.wire.requests import produce, produce_values
 from tidelog.cluster.controller import encode_id
-from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.store import Done, Multi, Write
 from tidelog.log.checkpoint import read_offsets
 
@@ -163,17 +162,3 @@ def test_what_was_moved_away_is_still_listed_when_it_may_come_back(written: Harn
     (directory,) = written.broker.partitions.directories
     assign(written, 0, 2, 2, 3)
     assert ("t-0", topic_id) in directory.manifest
-
-
-def test_a_compacted_topic_is_made_and_the_operator_hears_once_that_nothing_compacts_it(
-    tmp_path: Path,
-) -> None:
-    harness = Harness(tmp_path / "data")
-    harness.create_topic("changelog", cleanup_policy="compact")
-    harness.create_topic("plain")
-    harness.create_topic(GROUPS_TOPIC, cleanup_policy="compact")
-    told = [event for event in harness.broker.outbox.events if "compaction skipped" in str(event)]
-    assert len(told) == 1 and "changelog" in str(told[0])
-    topic = harness.broker.image.topics["changelog"]
-    harness.broker.topics.note_policy("changelog", topic.config)
-    assert len([event for event in harness.broker.outbox.events if "compaction skipped" in str(event)]) == 1

@@ -95,12 +95,3 @@ def test_topics_grow_and_go_through_the_store(making: Making) -> None:
     making.plane.stored.settle()
     assert making.plane.image.topics == {} and making.heard == [Done()] * 3
     assert told(making.plane.kernel.outbox) == ["topic created", "partitions added", "topic deleted"]
-
-
-def test_the_operator_hears_once_that_a_topic_is_not_compacted(making: Making) -> None:
-    making.have_created(cleanup_policy="compact")
-    making.topics.note_policy("t", {"cleanup.policy": "compact"})
-    assert told(making.plane.kernel.outbox) == ["topic created", "compaction skipped"]
-    making.topics.on_deleted("t")
-    making.topics.note_policy("t", {"cleanup.policy": "compact,delete"})
-    assert told(making.plane.kernel.outbox) == ["compaction skipped"]

@@ -113,20 +113,3 @@ def test_a_partition_without_a_leader_is_shown_beside_the_others() -> None:
         assert [row["leader"] for row in shown] == [-1, 1]
         assert [(row["log_start_offset"], row["high_watermark"]) for row in shown] == [(None, None), (0, 7)]
         assert here("topic", "describe", TOPIC).lines[3].split()[-2:] == ["-", "-"]
-
-
-@pytest.mark.parametrize("verb", ["create", "alter", "set"])
-def test_who_asks_for_compaction_hears_that_nothing_compacts_yet(
-    tidelog: Tidelog, topic: str, verb: str
-) -> None:
-    if verb == "create":
-        topic = f"{topic}-compacted"
-    asked = {
-        "create": ("topic", "create", topic, "--set", "cleanup.policy=compact"),
-        "alter": ("topic", "alter", topic, "--partitions", "2", "--set", "cleanup.policy=compact,delete"),
-        "set": ("config", "set", f"topic/{topic}", "cleanup.policy+=compact"),
-    }
-    done = tidelog(*asked[verb])
-    assert done.exit_code == 0 and topic in done.out
-    assert len(done.error.splitlines()) == 1 and "nothing is compacted; watch the size" in done.error
-    assert tidelog("topic", "alter", topic, "--set", "cleanup.policy=delete").error == ""

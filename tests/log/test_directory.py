@@ -86,9 +86,10 @@ def test_deleted_partitions_and_unfinished_copies_are_removed_and_strays_are_lef
 
 
 def test_checkpoints_are_read_at_the_next_start(tmp_path: Path) -> None:
-    opened(tmp_path).write_checkpoints({("t", 0): 5}, {("t", 0): 6}, {("t", 0): 2})
+    opened(tmp_path).write_checkpoints({("t", 0): 5}, {("t", 0): 6}, {("t", 0): 2}, {("t", 0): 4})
     again = opened(tmp_path)
     assert (again.recovery_points, again.start_offsets) == ({("t", 0): 5}, {("t", 0): 2})
+    assert again.cleaned_offsets == {("t", 0): 4}
     assert "t 0 6" in (tmp_path / "replication-offset-checkpoint").read_text()
 
 

@@ -14,14 +14,17 @@ from tests.log.making import (
     find_timestamp,
     flush,
     make_batch,
+    make_settings,
     open_new,
     read_bytes,
     read_log,
     reopen,
 )
+from tidelog.base.files import DiskDirectory
 from tidelog.base.limits import BATCH_HEADER_SIZE
 from tidelog.log.format.names import LEADER_EPOCHS
 from tidelog.log.log import Log
+from tidelog.log.recovery import open_log
 from tidelog.protocol.batch import CRC_POSITION, LENGTH_OVERHEAD, compute_crc
 from tidelog.protocol.records import Marker, build_control_batch
 
@@ -495,6 +498,26 @@ def test_what_compaction_took_between_segments_is_not_missed(
     log, report = reopen(tmp_path, 0, 0, was_stopped, cleanup_policy="compact", **SETTINGS)
     assert (log.end_offset, log.bases) == (59, [0, 15, 30, 45])
     assert report.cut_bytes == 0
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("is_cleaned", [True, False])
+def test_a_gap_below_the_cleaner_s_checkpoint_is_none(tmp_path: Path, policy: str, is_cleaned: bool) -> None:
+    """Compaction took the end of a segment and nothing else; the recovery point is old."""
+    crashed(tmp_path)
+    second = tmp_path / name(15, ".log")
+    second.write_bytes(second.read_bytes()[: 3 * len(make_batch(2, producer_id=7, sequence=0))])
+    settings = make_settings(cleanup_policy=policy, **SETTINGS)
+    folder, cleaned = DiskDirectory(str(tmp_path)), 30 if is_cleaned else 15
+    log, _ = open_log(folder, settings, NOW_MS, cleaned_offset=cleaned)
+    assert (log.end_offset, log.bases[:3]) == ((59, [0, 15, 30]) if is_cleaned else (21, [0, 15]))
+    assert log.cleaned_offset == cleaned
+
+
+def test_a_cleaner_s_checkpoint_above_the_end_is_of_another_log(tmp_path: Path) -> None:
+    crashed(tmp_path)
+    log, _ = open_log(DiskDirectory(str(tmp_path)), make_settings(**SETTINGS), NOW_MS, cleaned_offset=60)
+    assert log.cleaned_offset == 0
 
 
 def test_what_is_written_behind_a_gap_that_a_cut_laid_open_is_kept_by_the_next_recovery(

@@ -52,6 +52,10 @@ PRODUCER_ID = 1_000
 
 
 class World:
+    leaders_kind, reads_kind = LeaderHasAll, ConsistentRead
+    kept_kind, replicas_kind = CommittedNeverLost, ReplicasAgreeBelowHighWatermark
+    producer_kind = Producer
+
     def __init__(self, seed: int, change_plan: Callable[[Plan], None] = lambda plan: None) -> None:
         self.clock = Clock(seed)
         random = self.clock.random
@@ -64,10 +68,10 @@ class World:
         self.network = Network(self)
         self.single = SingleLeaderPerEpoch()
         self.epochs, self.watermark = ControllerEpochMonotonic(), HighWatermarkNeverFalls()
-        self.reads, self.kept = ConsistentRead(), CommittedNeverLost()
-        self.leaders = LeaderHasAll()
+        self.reads, self.kept = self.reads_kind(), self.kept_kind()
+        self.leaders = self.leaders_kind()
         self.leaders.plan = self._look_soon
-        self.replicas = ReplicasAgreeBelowHighWatermark()
+        self.replicas = self.replicas_kind()
         self.commits = CommitsStay()
         self.lost = WhoIsLost(self.committed)
         moves = ReplicasMoveUnderNewEpochs()
@@ -100,6 +104,8 @@ class World:
         events, broker.outbox.events = broker.outbox.events, []
         for event in events:
             self.clock.note(f"{node.node_id}: {event}")
+            if event.name.startswith("log cleaned"):
+                self.clock.counts[event.name] += 1
 
     # The loop.
 
@@ -175,7 +181,9 @@ class World:
                     count = len(self.producers)
                     producer_id = PRODUCER_ID + count if number == 0 or self.clock.chance(0.4) else -1
                     self.producers.append(
-                        Producer(self, spot, f"{'i' if producer_id >= 0 else 'o'}{count}", producer_id)
+                        self.producer_kind(
+                            self, spot, f"{'i' if producer_id >= 0 else 'o'}{count}", producer_id
+                        )
                     )
                 Consumer(self, spot)
                 OffsetAsker(self, spot)

@@ -216,12 +216,15 @@ class ConsistentRead:
         if batch in seen:
             return
         seen.add(batch)
-        values, places = self.values.setdefault(spot, {}), self._places.setdefault(spot, {})
         header = read_header(batch)
         records = values_of(batch)
         if [offset for offset, _ in records] != list(range(header.base_offset, header.last_offset + 1)):
             raise Violation(f"{spot} has gaps at {header}")
-        for offset, value in records:
+        self._note(spot, batch)
+
+    def _note(self, spot: Spot, batch: bytes) -> None:
+        values, places = self.values.setdefault(spot, {}), self._places.setdefault(spot, {})
+        for offset, value in values_of(batch):
             if values.setdefault(offset, value) != value:
                 raise Violation(f"{spot} had {values[offset]!r} at {offset}, and now {value!r}")
             if places.setdefault(value, offset) != offset:

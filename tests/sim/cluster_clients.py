@@ -112,7 +112,7 @@ class Producer(Client):
     def _frame(self, timeout_ms: int) -> bytes:
         is_idempotent = self.producer_id >= 0
         batch = build_batch(
-            [(None, value, (), NOW_MS) for value in self.values],
+            [(self.key_of(value), value, (), NOW_MS) for value in self.values],
             producer_id=self.producer_id,
             producer_epoch=0 if is_idempotent else -1,
             base_sequence=self.sequence if is_idempotent else -1,
@@ -129,6 +129,9 @@ class Producer(Client):
             topics,  # type: ignore[arg-type]
         )
         return b"".join(bytes(piece) for piece in pieces)[4:]
+
+    def key_of(self, value: bytes) -> bytes | None:
+        return None
 
     def _on_answer(self, node_id: int, frame: bytes | None) -> None:
         code, offset = ErrorCode.request_timed_out, -1

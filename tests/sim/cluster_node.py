@@ -26,9 +26,10 @@ from tidelog.base.config import BrokerSettings
 from tidelog.broker.broker import Broker, StoreFailed
 from tidelog.broker.clients import Client
 from tidelog.broker.data_plane.checkpoints import Checkpoint
+from tidelog.broker.data_plane.compacting import Round, SwapSync
 from tidelog.broker.data_plane.disks import NextNotes, NoteRemoval, NoteSync
 from tidelog.broker.data_plane.flushing import Flush
-from tidelog.broker.outbox import Effect, Removal
+from tidelog.broker.outbox import Effect, Job, Removal
 from tidelog.broker.peers import PeerClose, PeerSend
 from tidelog.cluster.store import StoreRequest, Watch
 from tidelog.handlers.table import dispatch
@@ -322,6 +323,8 @@ class ClusterNode:
             self.world.network.close(self, effect)
         elif isinstance(effect, Checkpoint):
             self._checkpoint(effect)
+        elif isinstance(effect, Round | SwapSync):
+            self._run_later(effect)
         elif isinstance(effect, Removal):
             self.plan_at(self.started_ms + effect.due_ms, lambda: _remove(effect))
         else:
@@ -347,6 +350,16 @@ class ClusterNode:
                 self._checkpoint(following)
 
         self.plan(self.world.clock.random.randint(0, self.world.plan.flush_ms_max), write)
+
+    def _run_later(self, job: Job) -> None:
+        """After a while; and the broker hears of it after a while."""
+        random = self.world.clock.random
+
+        def run() -> None:
+            failure = outcome_of(job)
+            self.plan(random.randint(0, 2 * self.world.plan.flush_ms_max), lambda: job.on_done(failure))
+
+        self.plan(random.randint(0, 2 * self.world.plan.flush_ms_max), run)
 
     def _flush(self, flush: Flush) -> None:
         random = self.world.clock.random

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.cluster import World
+from tests.sim.cluster_compacted import CompactedWorld
 from tests.sim.cluster_restored import RestoredWorld
 from tests.soak import Tally, is_soak, record
 
@@ -111,6 +112,19 @@ def test_a_cluster_loses_nothing_whatever_happens(part: int) -> None:
 def test_a_store_that_is_restored_from_a_backup_loses_nothing() -> None:
     for seed in range(RESTORED_SOAK_COUNT if is_soak() else RESTORED_SAMPLE_COUNT):
         run(seed, RestoredWorld)
+
+
+COMPACTED_SAMPLE_COUNT, COMPACTED_SOAK_COUNT = 30, 2_000
+CLEANED = ("log cleaned", "cuts", "kill", "power loss", "elections", "replicas moved", "flipped bit")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(6_000 if is_soak() else 600)
+def test_compacted_topics_end_with_the_newest_values_whatever_happens() -> None:
+    total: Counter[str] = Counter()
+    for seed in range(COMPACTED_SOAK_COUNT if is_soak() else COMPACTED_SAMPLE_COUNT):
+        total.update(run(seed, CompactedWorld).tally())
+    assert [name for name in CLEANED if not total[name]] == []
 
 
 DIGEST = """

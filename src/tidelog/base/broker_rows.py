@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidelog.base.forms import PROTOCOLS, read_address_limits, read_listener_protocols
 from tidelog.base.setting import INT32_MAX, INT64_MAX, Change, Kind, Setting, Value
 
+_UNLIMITED = 1.7976931348623157e308  # the largest double
 DAY_MS = 24 * 60 * 60 * 1_000
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 POLICIES = ("delete", "compact")
@@ -27,12 +28,6 @@ def _dynamic(
 ) -> Setting:
     """A setting that may be changed while the broker runs."""
     return Setting(name, kind, default, meaning, minimum, maximum, choices, change=Change.ANYWHERE)
-
-
-def _later(name: str, kind: Kind, default: Value, meaning: str, minimum: float, maximum: float) -> Setting:
-    """A setting of compaction: accepted and checked, without effect."""
-    idle = f"{meaning} Has no effect: records are not compacted."
-    return Setting(name, kind, default, idle, minimum, maximum, change=Change.ANYWHERE, has_effect=False)
 
 
 BROKER_ROWS = (
@@ -121,9 +116,15 @@ BROKER_ROWS = (
         "log.segment.delete.delay.ms", _L, 60_000, "Delay before a deleted segment's file is removed.", 0
     ),
     _dynamic("log.cleanup.policy", _LIST, ("delete",), "How old records are removed.", choices=POLICIES),
-    _later("log.cleaner.delete.retention.ms", _L, DAY_MS, "How long a tombstone is kept.", 0, INT64_MAX),
-    _later("log.cleaner.min.compaction.lag.ms", _L, 0, "Minimum age for compaction.", 0, INT64_MAX),
-    _later(
+    Setting("log.cleaner.enable", _B, True, "Compact topics with cleanup.policy=compact."),
+    _dynamic("log.cleaner.backoff.ms", _L, 15_000, "Pause when there is nothing to compact.", 0),
+    _dynamic("log.cleaner.dedupe.buffer.size", _L, 134_217_728, "Memory for the keys of a compaction."),
+    _dynamic(
+        "log.cleaner.io.max.bytes.per.second", _D, _UNLIMITED, "Reads and writes of compaction, together."
+    ),
+    _dynamic("log.cleaner.delete.retention.ms", _L, DAY_MS, "How long a tombstone is kept.", 0, INT64_MAX),
+    _dynamic("log.cleaner.min.compaction.lag.ms", _L, 0, "Minimum age for compaction.", 0, INT64_MAX),
+    _dynamic(
         "log.cleaner.max.compaction.lag.ms",
         _L,
         INT64_MAX,
@@ -131,8 +132,13 @@ BROKER_ROWS = (
         1,
         INT64_MAX,
     ),
-    _later(
-        "log.cleaner.min.cleanable.ratio", _D, 0.5, "Share of dirty bytes that starts compaction.", 0.0, 1.0
+    _dynamic(
+        "log.cleaner.min.cleanable.ratio",
+        _D,
+        0.5,
+        "Share of dirty bytes above which a log is compacted.",
+        0.0,
+        1.0,
     ),
     _dynamic("log.flush.interval.messages", _L, INT64_MAX, "Records after which the log is fsynced.", 1),
     _dynamic("log.flush.interval.ms", _L, None, "Time after which the log is fsynced.", 0),

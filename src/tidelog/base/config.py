@@ -114,6 +114,11 @@ class BrokerSettings:
         assert isinstance(value, int), name
         return value
 
+    def rate(self, name: str) -> float:
+        value = self.value(name)
+        assert isinstance(value, float), name
+        return value
+
     def text(self, name: str) -> str:
         value = self.value(name)
         assert isinstance(value, str | None), name
@@ -265,17 +270,26 @@ def _check_bounds(settings: BrokerSettings, key: str, name: str, number: int) ->
         raise InvalidSetting(f"{name}={number}: expected at most {high}={most}")
 
 
+class Compaction(NamedTuple):
+    """When a log is compacted, and how."""
+
+    cleanable_ratio: float  # of dirty bytes, above which it is due
+    min_lag_ms: int
+    max_lag_ms: int
+    delete_retention_ms: int
+
+
 class TopicSettings:
     """A topic's settings resolved to plain attributes: its own, else the broker's, else the default."""
 
     __slots__ = (
         "codec_level",
         "codec_name",
+        "compaction",
         "file_delete_delay_ms",
         "flush_messages",
         "flush_ms",
         "index_interval_bytes",
-        "is_compacted",
         "is_deleted",
         "is_unclean_election_allowed",
         "max_message_bytes",
@@ -309,7 +323,12 @@ class TopicSettings:
         assert isinstance(policies, tuple)
         self.overrides = dict(overrides)
         self.is_deleted = "delete" in policies
-        self.is_compacted = "compact" in policies
+        self.compaction: Compaction | None = None
+        if "compact" in policies:
+            ratio = values["min.cleanable.dirty.ratio"]
+            assert isinstance(ratio, float)
+            lags = number("min.compaction.lag.ms"), number("max.compaction.lag.ms")
+            self.compaction = Compaction(ratio, *lags, number("delete.retention.ms"))
         self.may_have_gaps = self.is_compacted or was_compacted  # compaction removed records
         codec_name = str(values["compression.type"])
         self.codec_name = "none" if codec_name == "uncompressed" else codec_name
@@ -332,9 +351,15 @@ class TopicSettings:
         self.segment_index_bytes = number("segment.index.bytes")
         self.segment_jitter_ms = number("segment.jitter.ms")
         self.segment_ms = number("segment.ms")
+        if self.compaction is not None:  # the active segment is not compacted
+            self.segment_ms = min(self.segment_ms, self.compaction.max_lag_ms)
         self.timestamp_after_max_ms = number("message.timestamp.after.max.ms")
         self.timestamp_before_max_ms = number("message.timestamp.before.max.ms")
         self.producer_expiration_ms = broker.number("producer.id.expiration.ms")
+
+    @property
+    def is_compacted(self) -> bool:
+        return self.compaction is not None
 
     @property
     def recovers_alone(self) -> bool:

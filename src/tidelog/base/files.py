@@ -367,6 +367,13 @@ class DiskDirectory:
         self.path = path
         self.descriptors = descriptors if descriptors is not None else Descriptors()
 
+    @classmethod
+    def existing(cls, path: str) -> DiskDirectory:
+        """A folder that is not made if it is gone: then what is asked of it raises FileNotFoundError."""
+        made = cls.__new__(cls)
+        made.path, made.descriptors = path, Descriptors()
+        return made
+
     def open(self, name: str) -> DiskFile:
         return DiskFile(self, name)
 

@@ -236,6 +236,7 @@ BACKGROUND_THREADS = 4  # removals, checkpoints, copies
 COLD_READ_THREADS = 4  # pages that are not in memory
 RETENTION_SLICE = 50  # partitions that retention looks at between two turns of clients,
 RETENTION_SEGMENTS_MAX = 4  # and segments that it removes there
+ASSESSED_SLICE = 50  # compacted partitions that are assessed between two turns of clients
 RETENTION_FLUSHES_MAX = 8  # partitions that are being flushed for it
 TRIMS_KEPT_MS = 1_000  # how long a deletion of records may be known to memory alone
 

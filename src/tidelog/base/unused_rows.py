@@ -241,12 +241,6 @@ _REPLICATION: tuple[Row, ...] = (
     ("replication.quota.window.size.seconds", _I, "1"),
 )
 _QUOTAS: tuple[Row, ...] = (("client.quota.callback.class", _CLASS, None),)
-_COMPACTION: tuple[Row, ...] = (
-    ("log.cleaner.backoff.ms", _L, "15000", True),
-    ("log.cleaner.dedupe.buffer.size", _L, "134217728", True),
-    ("log.cleaner.enable", _B, "true"),
-    ("log.cleaner.io.max.bytes.per.second", _D, "1.7976931348623157E308", True),
-)
 _OTHER: tuple[Row, ...] = (
     ("alter.config.policy.class.name", _CLASS, None),
     ("config.providers", _LIST, "", True),
@@ -273,7 +267,6 @@ _GROUPS_OF_ROWS = (
     ("A transaction is verified, timed out and ended without these.", _TRANSACTIONS),
     ("Replication has one connection for each leader, and a throttle without windows.", _REPLICATION),
     ("Quotas are looked up by the broker itself, not by a class.", _QUOTAS),
-    ("Records are not compacted.", _COMPACTION),
     ("A broker does this by itself here, or not at all.", _OTHER),
 )
 _MINIMA = {"log.local.retention.bytes": -2, "log.local.retention.ms": -2}  # topics have the same minimum

@@ -24,6 +24,7 @@ from tidelog.broker.control_plane.producer_ids import ProducerIds
 from tidelog.broker.control_plane.registration import Registration, StoreFailed
 from tidelog.broker.control_plane.topics import Topics
 from tidelog.broker.data_plane.checkpoints import Checkpoints
+from tidelog.broker.data_plane.compacting import Compacting, RunRound
 from tidelog.broker.data_plane.coordinators import Coordinators
 from tidelog.broker.data_plane.damaged import Damaged
 from tidelog.broker.data_plane.disks import Disks
@@ -59,6 +60,7 @@ from tidelog.cluster.changes import (
 )
 from tidelog.cluster.image import Image
 from tidelog.cluster.store import Changed, StoreEvent, StoreReply
+from tidelog.log.compaction.cleaning import clean
 from tidelog.log.directory import LogDirectory
 
 __all__ = ["Broker", "StoreFailed"]
@@ -76,7 +78,9 @@ class Broker:
         entropy: Callable[[int], bytes],
         is_sharing: bool = False,
         boot_id: str = "",
+        run_round: RunRound = clean,
     ) -> None:
+        """`run_round` is called on a thread."""
         kernel = self.kernel = Kernel(settings, entropy, is_sharing, boot_id)
         self.settings = settings
         self.node_id = kernel.node_id
@@ -94,7 +98,7 @@ class Broker:
         self.served_counts = [0] * (API_KEY_MAX + 1 << API_VERSION_BITS)
         self.logger_override: str | None = None
         self._make_control_plane()
-        self._make_data_plane(directories)
+        self._make_data_plane(directories, run_round)
         self._connect()
         self._schedule = self._make_schedule()
 
@@ -113,7 +117,7 @@ class Broker:
             self._when_open,
         )
 
-    def _make_data_plane(self, directories: Sequence[LogDirectory]) -> None:
+    def _make_data_plane(self, directories: Sequence[LogDirectory], run_round: RunRound) -> None:
         kernel, image, standing, desk = self.kernel, self.image, self.standing, self.desk
         slots = self.settings.number("max.incremental.fetch.session.cache.slots")
         self.sessions = FetchSessions(slots, kernel.entropy, self.waiting)
@@ -125,6 +129,7 @@ class Broker:
         statements = self.statements = Statements(kernel.node_id, standing, desk, partitions)
         damaged = Damaged(kernel.outbox, statements)
         self.lookups = Lookups(kernel.outbox, disks, self.waiting, damaged)
+        self.compacting = Compacting(kernel, disks, partitions, checkpoints, flushing, relocation, run_round)
         self.retention = Retention(kernel, disks, partitions, flushing, self.waiting)
         self.coordinators = Coordinators(
             kernel,
@@ -195,16 +200,18 @@ class Broker:
         signals.resigned.connect(self.coordinators.resign)
         self.transacting.connect(signals)
         self.flushing.flushed.connect(
-            signals.advanced.emit, self.replicas.on_flushed, self.retention.on_flushed
+            signals.advanced.emit,
+            self.replicas.on_flushed,
+            self.retention.on_flushed,
+            self.compacting.on_flushed,
         )
+        self.compacting.swapped.connect(self.replicas.cuts.on_swapped)
         self.disks.failed.connect(
             self.relocation.cancel_touching,
             self.hosting.on_directory_failed,
             lambda directory: self.checkpoints.release(),
         )
-        self.hosting.deleted.connect(
-            self.coordinators.on_topic_deleted, lambda topic: self.topics.on_deleted(topic.name)
-        )
+        self.hosting.deleted.connect(self.coordinators.on_topic_deleted)
 
     def _when_open(self, topic_id: bytes, then: OnOutcome) -> None:
         self.hosting.when_open(topic_id, then)
@@ -283,7 +290,6 @@ class Broker:
         self.hosting.use_settings(topic)
         set_now = [f"{name}={value}" for name, value in sorted(topic.config.items())]
         self.outbox.tell(info("topic settings changed", topic=topic.name, settings=set_now))
-        self.topics.note_policy(topic.name, topic.config)
 
     def _use_broker_settings(self) -> None:
         self.settings_in_force.use_stored()
@@ -338,6 +344,7 @@ class Broker:
             or self.lookups.has_work
             or self.retention.has_work
             or self.replicas.cuts.has_work
+            or self.compacting.has_work
         )
 
     def work(self) -> None:
@@ -352,6 +359,8 @@ class Broker:
             self.retention.work()
         if self.replicas.cuts.has_work:
             self.replicas.cuts.work()
+        if self.compacting.has_work:
+            self.compacting.work()
 
     # Time.
 
@@ -389,6 +398,7 @@ class Broker:
             Row(SILENCE_CHECK_MS, self.quotas.expire),
             Row(EACH_TICK, self.flushing.begin_queued),
             Row(EACH_TICK, self.retention.tick),
+            Row(EACH_TICK, self.compacting.tick),
             Row(expiry_ms, lambda: partitions.expire_producers(clock.uptime_ms)),
             Row(EACH_TICK, self.checkpoints.tick),
         )

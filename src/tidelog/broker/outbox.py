@@ -36,6 +36,8 @@ class JobKind(Enum):
     FLUSH = auto()  # somebody may wait for it to be acknowledged
     CHECKPOINT = auto()
     COPY = auto()
+    CLEANING = auto()  # a round of compaction: it may take hours
+    SWAP = auto()  # the fsync that decides that its segments are the log
     SLOW_DISK = auto()  # of a disk that may take seconds: a cold read, or what follows its failure
 
 

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from tidelog.cli.compaction import warn_of_compaction
 from tidelog.cli.failure import BadWord, Failure, raise_failures
 from tidelog.cli.nodes import await_controller
 from tidelog.cli.options import (
@@ -168,9 +167,6 @@ def change(bootstrap_server: str, resource: Resource, changes: list[Change], dry
             raise
         raise_failures(_unknown_keys(bootstrap_server, resource, [change.key for change in changes]))
         raise
-    if resource.kind == "topic" and not dry_run:
-        added = [(each.key, each.value) for each in changes if each.operation is not Operation.SUBTRACT]
-        warn_of_compaction(bootstrap_server, resource.name, added)
 
 
 def _unknown_keys(bootstrap_server: str, resource: Resource, keys: list[str]) -> list[Failure]:

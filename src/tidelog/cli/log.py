@@ -33,6 +33,7 @@ from tidelog.log.check.dump import Dump, dump_checkpoint, dump_file
 from tidelog.log.check.findings import Findings, WrongPath
 from tidelog.log.check.verification import Verification
 from tidelog.log.format.names import (
+    CLEANED_OFFSETS,
     DELETED_SUFFIX,
     HIGH_WATERMARKS,
     LEADER_EPOCHS,
@@ -44,7 +45,7 @@ from tidelog.log.format.names import (
 
 app = typer.Typer(help="Look into the files of a log directory, without a broker.")
 
-CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, LEADER_EPOCHS)
+CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_START_OFFSETS, CLEANED_OFFSETS, LEADER_EPOCHS)
 PROGRESS_SIZE_MIN = 64 * MIB  # less is read before a bar is seen
 
 

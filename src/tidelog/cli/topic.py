@@ -9,7 +9,6 @@ from confluent_kafka.cimpl import NewTopic
 
 from tidelog.cli.addresses import ANSWER_TIMEOUT_S
 from tidelog.cli.alter import alter
-from tidelog.cli.compaction import warn_of_compaction
 from tidelog.cli.connection import cluster_metadata, open_admin, topic_metadata
 from tidelog.cli.failure import BadWord, raise_failures
 from tidelog.cli.nodes import await_controller
@@ -73,7 +72,6 @@ def create(
         print_json({"created": [name]})
     else:
         print(f"created topic {name}")
-    warn_of_compaction(bootstrap_server, name, config.items())
 
 
 @app.command("list", epilog=examples("tidelog topic list --no-internal --format json"))

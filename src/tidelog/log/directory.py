@@ -22,6 +22,7 @@ from tidelog.log.format.metadata import (
 )
 from tidelog.log.format.names import (
     CLEAN_SHUTDOWN,
+    CLEANED_OFFSETS,
     DELETE_MARK,
     FUTURE_MARK,
     HIGH_WATERMARKS,
@@ -57,6 +58,7 @@ class LogDirectory:
         self.recovery_points: Offsets = {}
         self.start_offsets: Offsets = {}
         self.high_watermarks: Offsets = {}
+        self.cleaned_offsets: Offsets = {}
         self.noted_epoch = -1  # of the broker, by the note
         self.store_position = StorePosition()  # the last one seen, as the disk has it
         self.is_ahead = False  # of the store, which was restored from a backup: nothing may be removed
@@ -76,9 +78,9 @@ class LogDirectory:
         self.directory.sync()
 
     @property
-    def offsets(self) -> tuple[Offsets, Offsets, Offsets]:
+    def offsets(self) -> tuple[Offsets, ...]:
         """What the checkpoints had when the directory was opened, of logs that are not open yet."""
-        return self.recovery_points, self.start_offsets, self.high_watermarks
+        return self.recovery_points, self.start_offsets, self.high_watermarks, self.cleaned_offsets
 
     def peek(self, boot_id: str, life: Life) -> None:
         """Find out how the last life ended here. An empty directory is whole: nothing was in it."""
@@ -113,6 +115,7 @@ class LogDirectory:
         self.recovery_points = read_offsets(self.directory, RECOVERY_POINTS)
         self.start_offsets = read_offsets(self.directory, LOG_START_OFFSETS)
         self.high_watermarks = read_offsets(self.directory, HIGH_WATERMARKS)
+        self.cleaned_offsets = read_offsets(self.directory, CLEANED_OFFSETS)
         self.manifest.load()
         for name in self.directory.names():
             if name.endswith((DELETE_MARK, FUTURE_MARK)):
@@ -173,10 +176,13 @@ class LogDirectory:
             self.directory.replace_whole(STORE_POSITION, position.encode())
             self.store_position = position
 
-    def write_checkpoints(self, recovery_points: Offsets, high_watermarks: Offsets, starts: Offsets) -> None:
+    def write_checkpoints(
+        self, recovery_points: Offsets, high_watermarks: Offsets, starts: Offsets, cleaned: Offsets
+    ) -> None:
         write_offsets(self.directory, RECOVERY_POINTS, recovery_points)
         write_offsets(self.directory, HIGH_WATERMARKS, high_watermarks)
         write_offsets(self.directory, LOG_START_OFFSETS, starts)
+        write_offsets(self.directory, CLEANED_OFFSETS, cleaned)
 
     def mark_clean(self, broker_epoch: int) -> None:
         """The last act of a clean stop."""

@@ -10,11 +10,11 @@ because the log takes nothing and gives nothing once it has failed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import Directory, File, FileSlice
-from tidelog.base.limits import DENSE_BATCHES_MAX
 from tidelog.log.admission import admit
 from tidelog.log.epochs import LeaderEpochs
 from tidelog.log.flush import FlushJob
@@ -23,13 +23,14 @@ from tidelog.log.format.names import (
     LEADER_EPOCHS,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
     file_name,
 )
 from tidelog.log.format.txnindex import AbortedTransaction
 from tidelog.log.manifest import MANIFEST
 from tidelog.log.producers import EndedTransaction, Producers
-from tidelog.log.scan import Damage, Place, is_dense
-from tidelog.log.segment import Segment
+from tidelog.log.scan import Damage
+from tidelog.log.segment import Segment, check_gap
 from tidelog.log.transactions import AbortedIndex, Undecided
 from tidelog.protocol.batch import (
     ATTRIBUTES_POSITION,
@@ -41,7 +42,7 @@ from tidelog.protocol.batch import (
     stamp_append_time,
 )
 
-_JITTER_FACTOR = 2_654_435_761
+_OWN_SUFFIXES = [suffix for suffix in SEGMENT_SUFFIXES if suffix != SNAPSHOT_SUFFIX]
 
 
 class Appended(NamedTuple):
@@ -66,6 +67,9 @@ class Log:
         self.start_offset = 0
         self.end_offset = 0
         self.recovery_point = 0
+        self.cleaned_offset = 0  # records below it were cleaned; 0: none
+        self.change_count = 0  # how often its end was cut, or segments were replaced by a cleaned one
+        self.is_swapping = False
         self.last_flush_ms = 0
         self.is_folder_unsynced = True  # files were made or renamed in it since the last flush
         self.new_in: Directory | None = None  # where this log's folder was made, if no flush has been since
@@ -124,7 +128,7 @@ class Log:
         active = self.segments[-1]
         if active.size and (
             active.is_full(len(data), last_offset, settings.segment_bytes)
-            or self._is_old(active, timestamp, now_ms)
+            or active.is_old(timestamp, now_ms, settings)
         ):
             active = self.roll(now_ms)
         if epoch != self.epochs.latest:
@@ -137,20 +141,12 @@ class Log:
         settings, active = self.settings, self.segments[-1]
         size, last_offset = sum(map(len, batches)), self.end_offset + len(batches) - 1
         is_full = active.is_full(size, last_offset, settings.segment_bytes)
-        if active.size and (is_full or self._is_old(active, now_ms, now_ms)):
+        if active.size and (is_full or active.is_old(now_ms, now_ms, settings)):
             active = self.roll(now_ms)
         if epoch != self.epochs.latest:
             self.epochs.assign(epoch, self.end_offset)
         active.append_markers(batches, self.end_offset, now_ms, settings)
         self.end_offset = last_offset + 1
-
-    def _is_old(self, active: Segment, timestamp: int, now_ms: int) -> bool:
-        first = active.first_timestamp()
-        waited = timestamp - first if first is not None and first >= 0 else now_ms - active.created_ms
-        jitter = self.settings.segment_jitter_ms
-        if jitter:
-            waited += active.base_offset * _JITTER_FACTOR % jitter
-        return waited > self.settings.segment_ms
 
     def roll(self, now_ms: int) -> Segment:
         """Seal the active segment and begin the next one at the log end offset."""
@@ -182,6 +178,14 @@ class Log:
         self.start_offset = max(start_offset, self.bases[0])
         self.recovery_point = min(recovery_point, self.end_offset)
         self.last_flush_ms = now_ms
+
+    def clean_to(self, offset: int) -> None:
+        """Records below that offset were cleaned; none, if it is above the end, thus of another log."""
+        self.cleaned_offset = offset if offset <= self.end_offset else 0
+
+    def hold(self, is_swapping: bool) -> None:
+        """A swap is prepared, or is over: no sealed segment may change between the two."""
+        self.is_swapping = is_swapping
 
     def use_settings(self, settings: TopicSettings) -> None:
         self.settings = settings
@@ -218,7 +222,7 @@ class Log:
             found = segment.locate(offset)
             if found is not None:
                 if found.base_offset > offset:
-                    self._check_offset(place, found)
+                    segment.check_offset(found, self._end_of(place))
                 if found.base_offset >= bound_offset or (found.size > max_bytes and not at_least_one):
                     return None
                 size = self._position_of(place, bound_offset, found.position) - found.position
@@ -252,23 +256,9 @@ class Log:
         """The offset that no record of that segment reaches."""
         return self.bases[place + 1] if place + 1 < len(self.bases) else self.end_offset
 
-    def _check_offset(self, place: int, found: Place) -> None:
-        """No checksum covers a base offset: one that the segment cannot have is none."""
-        if found.base_offset >= self._end_of(place):
-            name, problem = self.segments[place].file.name, f"a batch with offset {found.base_offset}"
-            raise Damage(name, found.position, problem)
-
     def _check_gap(self, place: int) -> None:
-        """Records are missing before that segment: by compaction, or their file is gone. A log that Kafka has
-        compacted may come to us, and is known by the gaps within its segments."""
-        if self.settings.may_have_gaps:
-            return
-        before, segment = self.segments[place - 1 : place + 1]
-        for each in (before, segment):
-            if not is_dense(each.file, each.size, each.base_offset, DENSE_BATCHES_MAX):
-                return
-        problem = f"records are missing up to offset {segment.base_offset}"
-        raise Damage(before.file.name, before.size, problem)
+        if not self.settings.may_have_gaps:
+            check_gap(*self.segments[place - 1 : place + 1])
 
     def _position_of(self, place: int, bound_offset: int, start: int) -> int:
         """Where readable bytes of that segment, from `start` on, end if records from `bound_offset` on must
@@ -391,13 +381,31 @@ class Log:
         self.advance_start(max(self.start_offset, self.bases[0]))
         return removed
 
-    def _remove(self, segment: Segment) -> list[str]:
+    def set_aside(self, old: Sequence[Segment]) -> list[str]:
+        """Close segments that a cleaned one replaces; the names of their files now. Its snapshot stays."""
+        renamed: list[str] = []
+        for segment in old:
+            segment.close()
+            renamed += self._remove(segment, _OWN_SUFFIXES if segment is old[0] else SEGMENT_SUFFIXES)
+        return renamed
+
+    def replace_segments(self, place: int, count: int, size: int, now_ms: int) -> None:
+        """A cleaned segment is where those were that were set aside, from that place on."""
+        base_offset = self.bases[place]
+        self.segments[place : place + count] = [Segment(self.directory, base_offset, size, now_ms)]
+        del self.bases[place + 1 : place + count]
+        if self.directory.exists(file_name(base_offset, TRANSACTION_INDEX_SUFFIX)):
+            self.aborted[base_offset] = AbortedIndex(self.directory, base_offset)
+        self.change_count += 1
+        self.is_folder_unsynced = True
+
+    def _remove(self, segment: Segment, suffixes: Sequence[str] = SEGMENT_SUFFIXES) -> list[str]:
         """Give the files of a closed segment the names that mark them for removal."""
         index = self.aborted.pop(segment.base_offset, None)
         if index is not None:
             index.close()
         renamed = []
-        for suffix in SEGMENT_SUFFIXES:
+        for suffix in suffixes:
             name = file_name(segment.base_offset, suffix)
             if self.directory.exists(name):
                 self.directory.rename(name, name + DELETED_SUFFIX)
@@ -410,6 +418,8 @@ class Log:
         self.end_offset = end_offset
         self.start_offset = min(self.start_offset, end_offset)
         self.recovery_point = min(self.recovery_point, end_offset)
+        self.cleaned_offset = min(self.cleaned_offset, end_offset)
+        self.change_count += 1
         self._undecided.cut_end(end_offset)
         self._ends = []
         for index in self.aborted.values():
@@ -457,6 +467,7 @@ class Log:
         self._undecided = other._undecided
         self._flush_job = other._flush_job
         self.recovery_point = other.recovery_point
+        self.cleaned_offset = other.cleaned_offset
         self.last_flush_ms = other.last_flush_ms
 
     def abandon(self) -> None:

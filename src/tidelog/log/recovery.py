@@ -61,13 +61,16 @@ def open_log(
     high_watermark: int = 0,
     kept: Kept = Kept.WHOLE,
     broker_epoch: int = 0,
+    cleaned_offset: int = 0,
 ) -> tuple[Log, Recovery]:
     """The log in `directory`, made if it is empty, ready to append to and to read from. What was not flushed
     may be `is_cached`: there only because the machine has run on since it was written. `kept` is what is
-    known of the log before it is opened; what it turns out to have lost is marked with the broker's epoch."""
+    known of the log before it is opened; what it turns out to have lost is marked with the broker's epoch.
+    Records below `cleaned_offset` were cleaned: their segments may end in a gap."""
     opening = _Opening(
         directory, settings, now_ms, recovery_point, is_clean, is_cached, high_watermark, kept, broker_epoch
     )
+    opening.whole_from = max(recovery_point, cleaned_offset)
     if opening.find_files():
         opening.load_segments(start_offset)
         opening.recover()
@@ -78,6 +81,7 @@ def open_log(
         opening.restart_at(start_offset)
     opening.check_end()
     log.open_at(start_offset, log.end_offset if opening.is_clean else recovery_point, now_ms)
+    log.clean_to(cleaned_offset)
     return log, opening.report
 
 
@@ -105,6 +109,7 @@ class _Opening:
         self._was_stopped = is_clean  # whatever is found then
         self._is_cached = is_cached
         self._high_watermark = high_watermark
+        self.whole_from = recovery_point  # a gap between segments above it is a loss
         self._sizes: dict[str, int] = {}
         self._replay_from = 0
         self._is_dense = True  # no scanned segment has lost records to compaction
@@ -267,10 +272,10 @@ class _Opening:
     def _is_gap(self, place: int) -> bool:
         """Whether records are missing before a segment that neither retention nor compaction took: their file
         never reached the disk, or its end did not, so what follows is not the log that was written.
-        Compaction is known by the gaps that it leaves within segments, and whoever was stopped lost nothing:
-        a log that Kafka has compacted may come to us."""
+        Compaction is known by the cleaner's checkpoint and by the gaps that it leaves within segments, and
+        whoever was stopped lost nothing: a log that Kafka has compacted may come to us."""
         log = self.log
-        if not (log.bases[place] > log.end_offset >= self._recovery_point and self._is_dense):
+        if not (log.bases[place] > log.end_offset >= self.whole_from and self._is_dense):
             return False
         if not log.settings.is_compacted:
             return True

@@ -43,6 +43,7 @@ class Damage(CorruptBatch):
         super().__init__(f"{file} is damaged at {position}: {problem}")
         self.file = file
         self.position = position
+        self.problem = problem
 
 
 class Misindexed(Exception):

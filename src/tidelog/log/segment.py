@@ -15,13 +15,20 @@ from typing import NamedTuple
 
 from tidelog.base.config import TopicSettings
 from tidelog.base.files import Buffer, Cold, Directory, File
-from tidelog.base.limits import BATCH_HEADER_SIZE, INDEX_ENTRIES_TRIED, RELATIVE_OFFSET_MAX
+from tidelog.base.limits import (
+    BATCH_HEADER_SIZE,
+    DENSE_BATCHES_MAX,
+    INDEX_ENTRIES_TRIED,
+    RELATIVE_OFFSET_MAX,
+)
 from tidelog.log.format.names import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from tidelog.log.index import OffsetIndex, TimeIndex
 from tidelog.log.pages import PageRead, Unready
 from tidelog.log.rebuild import IndexRebuild
-from tidelog.log.scan import NO_OFFSET, Damage, Misindexed, Place, find_batch, walk_headers
+from tidelog.log.scan import NO_OFFSET, Damage, Misindexed, Place, find_batch, is_dense, walk_headers
 from tidelog.protocol.batch import NO_TIMESTAMP
+
+_JITTER_FACTOR = 2_654_435_761
 
 
 class TimestampOffset(NamedTuple):
@@ -244,6 +251,20 @@ class Segment:
             or self.is_index_full
         )
 
+    def is_old(self, timestamp: int, now_ms: int, settings: TopicSettings) -> bool:
+        """Whether a batch of that time must go to a new segment."""
+        first = self.first_timestamp()
+        waited = timestamp - first if first is not None and first >= 0 else now_ms - self.created_ms
+        jitter = settings.segment_jitter_ms
+        if jitter:
+            waited += self.base_offset * _JITTER_FACTOR % jitter
+        return waited > settings.segment_ms
+
+    def check_offset(self, found: Place, end_offset: int) -> None:
+        """No checksum covers a base offset: one that the segment cannot have is none."""
+        if found.base_offset >= end_offset:
+            raise Damage(self.file.name, found.position, f"a batch with offset {found.base_offset}")
+
     def seal(self) -> None:
         """The segment takes no more: its last timestamp goes to the index, all entries to the files."""
         largest = self.largest_timestamp
@@ -292,3 +313,13 @@ class Segment:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def check_gap(before: Segment, segment: Segment) -> None:
+    """Records are missing between two segments: by compaction, or their file is gone, which is Damage. A log
+    that Kafka has compacted may come to us, and is known by the gaps within its segments."""
+    for each in (before, segment):
+        if not is_dense(each.file, each.size, each.base_offset, DENSE_BATCHES_MAX):
+            return
+    problem = f"records are missing up to offset {segment.base_offset}"
+    raise Damage(before.file.name, before.size, problem)

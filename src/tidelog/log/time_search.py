@@ -50,9 +50,16 @@ class TimeSearch:
     def __init__(self, log: Log, timestamp: int | None, bound_offset: int) -> None:
         """For a record below `bound_offset`; of all timestamps the largest, if none is given."""
         self._log = log
+        self._wanted = timestamp
+        self._bound_offset = bound_offset
+        self.piece_count = 0
+        self.found: TimestampOffset | None = None
+        self._start()
+
+    def _start(self) -> None:
+        timestamp = self._wanted
         self._timestamp = NO_TIMESTAMP if timestamp is None else timestamp
         self._is_weighing = timestamp is None  # the segments, for the largest timestamp
-        self._bound_offset = bound_offset
         self._base_offset = 0  # segments from this one on are still to be searched
         self._walked: Segment | None = (
             None  # the one that is walked, and its file, as it was, from a position on
@@ -60,12 +67,13 @@ class TimeSearch:
         self._generation = 0
         self._position = 0  # and where the walk goes on
         self._rebuild: IndexRebuild | None = None  # that a look-up waits for
-        self.piece_count = 0
-        self.found: TimestampOffset | None = None
+        self._change_count = self._log.change_count
 
     def step(self) -> bool:
         """Go on for a while; whether the search has ended. OSError, Damage, or Unready if the disk would have
         to be waited for."""
+        if self._change_count != self._log.change_count:  # what was searched is not where it was
+            self._start()
         if self._rebuild is not None:
             self.piece_count += SEARCH_CHUNKS
             self._rebuild = None if self._rebuild.step() else self._rebuild

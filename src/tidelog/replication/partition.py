@@ -229,6 +229,10 @@ class Partition:
         return self.unflushed.is_under_way
 
     @property
+    def is_swapping(self) -> bool:
+        return self.log.is_swapping
+
+    @property
     def is_flush_wanted(self) -> bool:
         return self.unflushed.is_wanted
 

@@ -40,7 +40,7 @@ def run(properties: Mapping[str, str]) -> int:
 async def _run(properties: Mapping[str, str]) -> int:
     _raise_descriptor_limit()
     _calm_collector()
-    server = Server(properties, write=_write_line)
+    server = Server(properties, write=_write_line, has_cleaner_process=True)
     stopped = asyncio.Event()
     for number in ending_signals():
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)

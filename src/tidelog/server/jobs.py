@@ -4,6 +4,8 @@
 |------------------|---------|--------------------------|---------------------------|
 | flush            | flush   | is tried again           | the stop is not clean     |
 | checkpoint, copy | io      | fails                    | is ignored                |
+| swap             | io      | fails                    | is ignored                |
+| cleaning         | rounds  | fails                    | is ignored                |
 | slow disk        | cold    | fails                    | is ignored                |
 
 **Invariant:** a job that ends comes back on the loop, once; after a stop only a failed fsync does. A bug in a
@@ -31,7 +33,7 @@ from tidelog.server.watch.report import trace_of
 RETRY_S = 1.0  # when there are no descriptors left
 
 # A disk may take seconds to give a sector up, and all who wait for it hold a thread of `cold`.
-BUDGETS = {"flush": FLUSH_THREADS, "io": BACKGROUND_THREADS, "cold": COLD_READ_THREADS}
+BUDGETS = {"flush": FLUSH_THREADS, "io": BACKGROUND_THREADS, "cold": COLD_READ_THREADS, "rounds": 1}
 
 
 class Rule(NamedTuple):
@@ -43,6 +45,8 @@ RULES = {
     JobKind.FLUSH: Rule("flush", is_fsync=True),
     JobKind.CHECKPOINT: Rule("io"),
     JobKind.COPY: Rule("io"),
+    JobKind.SWAP: Rule("io"),
+    JobKind.CLEANING: Rule("rounds"),
     JobKind.SLOW_DISK: Rule("cold"),
 }
 

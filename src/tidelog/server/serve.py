@@ -11,12 +11,14 @@ import os
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 
 from tidelog.base.config import BrokerSettings
 from tidelog.base.events import info
 from tidelog.base.limits import DISK_SPACE_INTERVAL_MS
 from tidelog.base.schedule import EACH_TICK, Row, Schedule
 from tidelog.broker.broker import Broker
+from tidelog.server.cleaner.cleaner import Cleaner, ProcessCleaner, ThreadCleaner
 from tidelog.server.disk_space import DiskSpace
 from tidelog.server.effects import Effects
 from tidelog.server.jobs import Jobs, run_together
@@ -44,11 +46,13 @@ class Server:
         properties: Mapping[str, str],
         write: Callable[[str], None] | None = None,
         open_shared: OpenStore | None = None,
+        has_cleaner_process: bool = False,
     ) -> None:
         """`open_shared` gives a store that is shared with other brokers; it calls what it is given whenever
-        there is something to receive."""
+        there is something to receive. Without a process of the cleaner's own, a thread compacts."""
         self.settings = BrokerSettings(properties)
         self._open_shared = open_shared
+        self._has_cleaner_process = has_cleaner_process
         self._listeners = listeners_of(self.settings)
         self._probe_listener = probe_listener_of(self.settings)
         self.report = report_of(self.settings, write)
@@ -91,7 +95,11 @@ class Server:
         self.disk_space = DiskSpace(locks.paths, loop.call_soon_threadsafe, tell)
         is_sharing = self._open_shared is not None or is_shared(settings)
         directories = locks.open_directories()
-        broker = self.broker = Broker(settings, directories, os.urandom, is_sharing, read_boot_id())
+        self.cleaner = self._make_cleaner(loop)
+        left.callback(self.cleaner.close)
+        broker = self.broker = Broker(
+            settings, directories, os.urandom, is_sharing, read_boot_id(), self.cleaner.clean
+        )
         self.report.level = lambda: broker.logger_level
         self.loop = BrokerLoop(broker, life, loop, vitals.loop_lag, tell)
         self.jobs = Jobs(self.loop, life, loop, vitals.job_times, tell)
@@ -102,6 +110,12 @@ class Server:
         self.store = StoreLink(broker, self.loop, life, loop, vitals.store_times, tell)
         effects = Effects(self.store, self.network.peers, self.jobs, self.removals)
         self.loop.connect(self.network.answers.send, effects.carry_out)
+
+    def _make_cleaner(self, loop: asyncio.AbstractEventLoop) -> Cleaner:
+        if not self._has_cleaner_process:
+            return ThreadCleaner()
+        tell = self.report.tell
+        return ProcessCleaner(lambda event: loop.call_soon_threadsafe(partial(tell, event)))
 
     async def _start(self) -> None:
         self.addresses = self.network.acceptor.bind(self._listeners)
@@ -158,6 +172,7 @@ class Server:
             Row(CHECK_MS, transports.buffers.age, is_due_at_first=True),
             Row(TURN_MS, self.vitals.turn, is_due_at_first=True),
             Row(CHECK_MS, self.report.tick, is_due_at_first=True),
+            Row(CHECK_MS, self.cleaner.age, is_due_at_first=True),
         )
 
     async def stop(self) -> None:
@@ -180,6 +195,7 @@ class Server:
             self.loop.stop()
             self.network.hang_up()
             self.broker.relocation.moves.stop()
+            self.broker.compacting.stop()
             await self.jobs.stop()
             if clean:
                 self.broker.stop(run_together)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from tidelog.base.events import info, warning
+from tidelog.base.events import info
 from tidelog.broker.control_plane.control import Control
 from tidelog.broker.control_plane.forwarding import Forwarding
 from tidelog.broker.kernel import Kernel
@@ -19,7 +19,6 @@ from tidelog.broker.store_desk import OnOutcome
 from tidelog.broker.topic_settings import SettingsInForce
 from tidelog.cluster import controller
 from tidelog.cluster.facts import TopicFacts
-from tidelog.cluster.features import GROUPS_TOPIC
 from tidelog.cluster.image import Image
 from tidelog.cluster.placement import place, racks_of
 from tidelog.cluster.store import Done, Outcome, Refused, Unknown
@@ -49,7 +48,6 @@ class Topics:
         self._forwarding = forwarding
         self._settings_in_force = settings_in_force
         self._when_open = when_open
-        self._uncompacted: dict[str, None] = {}  # topics that nothing compacts, as the operator has heard
 
     def create(self, name: str, config: dict[str, str], assignment: list[list[int]], then: OnOutcome) -> None:
         topic_id = self._kernel.new_id()
@@ -59,24 +57,11 @@ class Topics:
         def on_created(outcome: Outcome) -> None:
             if isinstance(outcome, Done):
                 self._outbox.tell(info("topic created", topic=name, partitions=len(assignment)))
-                self.note_policy(name, config)
                 self._when_open(topic_id, then)
             else:
                 then(outcome)
 
         self._control.write(operations, on_created)
-
-    def note_policy(self, name: str, config: dict[str, str]) -> None:
-        """Tools want compacted topics, and get them; that nothing compacts yet the operator hears once of
-        each. What groups keep is kept short by their coordinators."""
-        is_compacted = "compact" in config.get("cleanup.policy", "")
-        if is_compacted and name != GROUPS_TOPIC and name not in self._uncompacted:
-            self._uncompacted[name] = None
-            reason = "compaction is not supported yet, records stay; watch the size of the topic"
-            self._outbox.tell(warning("compaction skipped", topic=name, reason=reason))
-
-    def on_deleted(self, name: str) -> None:
-        self._uncompacted.pop(name, None)
 
     def have_created(
         self, name: str, config: dict[str, str], partition_count: int, replica_count: int, then: OnOutcome

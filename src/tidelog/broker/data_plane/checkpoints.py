@@ -28,6 +28,7 @@ class Checkpoint(Job):
 
     __slots__ = (
         "_checkpoints",
+        "cleaned_offsets",
         "directory",
         "high_watermarks",
         "number",
@@ -48,6 +49,7 @@ class Checkpoint(Job):
         self.recovery_points: Offsets = {}
         self.high_watermarks: Offsets = {}
         self.start_offsets: Offsets = {}
+        self.cleaned_offsets: Offsets = {}
 
     @property
     def lane(self) -> LogDirectory:
@@ -55,7 +57,9 @@ class Checkpoint(Job):
 
     def run(self) -> None:
         self.directory.write_store_position(self.store_position)
-        self.directory.write_checkpoints(self.recovery_points, self.high_watermarks, self.start_offsets)
+        self.directory.write_checkpoints(
+            self.recovery_points, self.high_watermarks, self.start_offsets, self.cleaned_offsets
+        )
 
     def on_done(self, failure: OSError | None) -> None:
         self._checkpoints.on_done(self, failure)
@@ -99,16 +103,25 @@ class Checkpoints:
             if partition.role is Role.OFFLINE:  # what was known of it at the start still holds
                 if key in directory.start_offsets:
                     taken.start_offsets[key] = directory.start_offsets[key]
+                if key in directory.cleaned_offsets:
+                    taken.cleaned_offsets[key] = directory.cleaned_offsets[key]
                 continue
             log, floor = partition.log, partition.floor
-            recovery_point, high_watermark, start_offset = (
+            recovery_point, high_watermark, start_offset, cleaned_offset = (
                 offset if floor is None else min(floor, offset)
-                for offset in (log.recovery_point, partition.high_watermark, log.start_offset)
+                for offset in (
+                    log.recovery_point,
+                    partition.high_watermark,
+                    log.start_offset,
+                    log.cleaned_offset,
+                )
             )
             taken.recovery_points[key] = recovery_point
             taken.high_watermarks[key] = high_watermark
             if start_offset > log.bases[0]:
                 taken.start_offsets[key] = start_offset
+            if cleaned_offset > 0:
+                taken.cleaned_offsets[key] = max(cleaned_offset, start_offset)
         return taken
 
     @property

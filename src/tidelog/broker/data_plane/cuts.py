@@ -3,7 +3,7 @@
 | step                                        | waits for                                            |
 |---------------------------------------------|------------------------------------------------------|
 | the leader says where to cut                | a checkpoint, if less will be flushed than was       |
-| a flush is under way                        | its end                                              |
+| a flush is under way, or a swap prepared    | its end                                              |
 | whole segments leave                        | a turn of the loop, then a flush                     |
 | the last segment is cut                     | a turn of the loop, then a flush                     |
 | the follower asks for more, or another role |                                                      |
@@ -60,7 +60,7 @@ class Cuts:
         self._flushing = flushing
         self._on_end = on_end  # a log was cut, durably
         self._planned: dict[Partition, Cut | BeginAt] = {}
-        self._due: dict[Partition, tuple[int, Cut | BeginAt]] = {}  # when a flush has ended
+        self._due: dict[Partition, tuple[int, Cut | BeginAt]] = {}  # when a flush or a swap has ended
         self._cutting: dict[Partition, Cutting] = {}
         self._ready: deque[Callable[[], None]] = deque()  # steps that wait for a turn
         self.count = 0  # of logs that had something the leader did not
@@ -89,7 +89,8 @@ class Cuts:
             self._planned[partition] = step
             fetcher.hold(partition)
             is_leaving = self._relocation.is_leaving(partition)
-            kept_offset = max(log.recovery_point, log.start_offset, partition.high_watermark)
+            known = log.recovery_point, log.start_offset, partition.high_watermark, log.cleaned_offset
+            kept_offset = max(known)
             if floor >= kept_offset and not is_leaving:
                 self._ready.append(partial(self._carry_out, partition, epoch, step))
                 continue
@@ -108,12 +109,17 @@ class Cuts:
         """One step of one cut."""
         self._ready.popleft()()
 
+    def on_swapped(self, partition: Partition) -> None:
+        """Compaction has done with its segments."""
+        if partition in self._due:
+            self._ready.append(partial(self._carry_out, partition, *self._due.pop(partition)))
+
     def on_flushed(self, partition: Partition) -> None:
         cutting = self._cutting.get(partition)
         if cutting is not None:
             self._ready.append(partial(self._go_on, partition, cutting))
-        elif partition in self._due:
-            self._ready.append(partial(self._carry_out, partition, *self._due.pop(partition)))
+        else:
+            self.on_swapped(partition)
 
     def _carry_out(self, partition: Partition, epoch: int, step: Cut | BeginAt) -> None:
         """Unless the leader was asked again meanwhile: what it said last is what counts, and counts once."""
@@ -124,7 +130,7 @@ class Cuts:
         elif partition.role is not Role.FOLLOWER or partition.leader_epoch != epoch:
             del self._planned[partition]  # somebody else leads by now, and will say what to do
             partition.cancel_cut()
-        elif partition.is_flushing:
+        elif partition.is_flushing or partition.is_swapping:
             self._due[partition] = epoch, step
         else:
             del self._planned[partition]

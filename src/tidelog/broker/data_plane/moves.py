@@ -336,7 +336,7 @@ class Moves:
         move = self._current
         if move is None or move.is_copying or move.is_close or not move.partition.is_open:
             return None
-        if move.partition.is_cutting:
+        if move.partition.is_cutting or move.partition.is_swapping:
             return None  # what would be copied may leave next
         move.is_copying = True
         return move
@@ -356,7 +356,7 @@ class Moves:
         partition = move.partition
         if not partition.is_open or partition.is_flushing or partition.floor is not None:
             return None
-        if partition.is_cutting:
+        if partition.is_cutting or partition.is_swapping:
             return None
         # What remains there of a move away from it goes first.
         return None if move.target.directory.exists(move.final_name) else move

@@ -249,9 +249,9 @@ class Partitions:
         home, folder, topic_id = found
         name, key = folder_name(topic.name, index), (topic.name, index)
         recovery_point, start_offset = home.recovery_points.get(key, 0), home.start_offsets.get(key, 0)
-        high_watermark = home.high_watermarks.get(key, 0)
+        high_watermark, cleaned_offset = home.high_watermarks.get(key, 0), home.cleaned_offsets.get(key, 0)
         if is_new:
-            recovery_point = start_offset = high_watermark = 0
+            recovery_point = start_offset = high_watermark = cleaned_offset = 0
         if folder is None:
             folder = home.directory.folder(name)
         log, report = open_log(
@@ -265,6 +265,7 @@ class Partitions:
             high_watermark,
             kept,
             self._mark_epoch,
+            cleaned_offset,
         )
         if topic_id is None:
             write_topic_id(folder, encode_id(topic.topic_id))

@@ -64,7 +64,7 @@ class Retention:
 
     def _apply(self, partition: Partition) -> bool:
         """Remove a few expired segments of a partition; whether there was anything to do."""
-        if not partition.is_open or partition.is_cutting:
+        if not partition.is_open or partition.is_cutting or partition.is_swapping:
             return False
         log, now_ms = partition.log, self._clock.now_ms
         # What has expired its leader decides: a follower's log starts where the leader's does.

@@ -30,6 +30,7 @@ class Known:
     recovery_point: int | None = None
     high_watermark: int | None = None
     log_start_offset: int | None = None
+    cleaned_offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,8 @@ class PartitionCheck:
 
     def _note_gap(self, start: NextStart, walk: Walk, base_offset: int) -> None:
         """Compaction leaves gaps, but not in a log that has every record before and after."""
-        if not (start.is_scanned(base_offset) and walk.is_dense and walk.end_offset >= start.recovery_point):
+        whole_from = max(start.recovery_point, self._known.cleaned_offset)
+        if not (start.is_scanned(base_offset) and walk.is_dense and walk.end_offset >= whole_from):
             self._findings.gaps += 1
             return
         problem = f"offsets {walk.end_offset} to {base_offset - 1} before it are missing"

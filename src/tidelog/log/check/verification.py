@@ -12,6 +12,7 @@ from tidelog.log.format.checkpoint import Offsets, decode_offset_rows, decode_of
 from tidelog.log.format.metadata import decode_properties
 from tidelog.log.format.names import (
     CLEAN_SHUTDOWN,
+    CLEANED_OFFSETS,
     FOLDER_MARKS,
     HIGH_WATERMARKS,
     LOG_START_OFFSETS,
@@ -28,6 +29,7 @@ _FATES = {
     RECOVERY_POINTS: "everything is read again",
     HIGH_WATERMARKS: "high watermarks are worked out again",
     LOG_START_OFFSETS: "every log begins at its first segment, deleted records come back",
+    CLEANED_OFFSETS: "compacted logs are cleaned from their start again",
 }
 _UNREADABLE = "not a checkpoint: version 0, a count and that many lines"
 
@@ -59,6 +61,7 @@ class Verification:
         recovery_points = self._offsets(RECOVERY_POINTS)
         high_watermarks = self._offsets(HIGH_WATERMARKS)
         start_offsets = self._offsets(LOG_START_OFFSETS)
+        cleaned_offsets = self._offsets(CLEANED_OFFSETS)
         if not self._is_partition:
             self._check_root()
             self._check_missing(recovery_points)
@@ -66,7 +69,11 @@ class Verification:
         for folder in self.folders:
             key = partition_in_name(folder.name) or (folder.name, -1)
             known = Known(
-                self.was_clean, recovery_points.get(key), high_watermarks.get(key), start_offsets.get(key)
+                self.was_clean,
+                recovery_points.get(key),
+                high_watermarks.get(key),
+                start_offsets.get(key),
+                cleaned_offsets.get(key, 0),
             )
             try:
                 extent = PartitionCheck(self._findings, folder, known).run()
