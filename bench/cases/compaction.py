@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -49,14 +50,23 @@ CLEANED_SECONDS_MAX = 120.0
 PLAIN_SHARE = 0.25  # of the bytes: the plain loops take some ten times as long
 SETTINGS = {"log.cleaner.backoff.ms": "15"}
 GOALS = {"none": Target(ratio_min=2.0), "zstd": Target(ratio_min=1.3)}
+CPU_SECONDS_MIN = 0.01  # the kernel's tick
 CHECKPOINT = "cleaner-offset-checkpoint"
 METHOD = (
     "compaction: one partition, batches of 16 kB before compression, eight segments, all but the active one"
     " cleaned in one round with its fsyncs; stored bytes, each counted once, by the wall. Kafka's is the time"
-    " from lowering min.cleanable.dirty.ratio until its checkpoint has moved, less the same for 1 MiB; it is"
-    " warmed up by a round of each codec. Ours is `clean` in a process of its own, as the broker runs it,"
-    " without throttle and with no broker beside it; in plain Python with a quarter of the bytes",
+    " from lowering min.cleanable.dirty.ratio until its checkpoint has moved, less the same for 1 MiB (no"
+    " figure where that is half of it); it is warmed up by a round of each codec. Ours is `clean` in a process"
+    " of its own, as the broker runs it, without throttle and with no broker beside it; in plain Python with a"
+    " quarter of the bytes",
 )
+
+
+class Speed(NamedTuple):
+    """MB/s of stored bytes; none by the wall where waiting was most of the time."""
+
+    wall: Sample | None
+    cpu: Sample | None
 
 
 def run(run: Run) -> list[Row]:
@@ -70,12 +80,15 @@ def run(run: Run) -> list[Row]:
         measured = _Kafka(broker, run.scale.cleaned_bytes) if broker is not None else None
         for value_size, superseded, codec in CASES:
             batches = list(keyed_batches(run.scale.cleaned_bytes, value_size, superseded, codec))
-            theirs = measured.clean(batches) if measured is not None else None
+            theirs = measured.clean(batches) if measured is not None else Speed(None, None)
             case = f"compaction, {value_size:,} B, {superseded:.0%} superseded, {codec}"
             ours = _clean(folder, batches, "compiled")
-            rows.append(Row(case, "MB/s", ours, theirs, GOALS[codec]))
+            rows.append(Row(case, "MB/s", ours.wall, theirs.wall, GOALS[codec]))
+            rows.append(Row(case + ", per second of CPU", "MB/s", ours.cpu, theirs.cpu))
             fewer = batches[: int(len(batches) * PLAIN_SHARE)]
-            rows.append(Row(case + ", plain Python", "MB/s", _clean(folder, fewer, "plain"), theirs))
+            rows.append(
+                Row(case + ", plain Python", "MB/s", _clean(folder, fewer, "plain").wall, theirs.wall)
+            )
     finally:
         if broker is not None:
             broker.kill()
@@ -92,7 +105,7 @@ def _start(peer: Peer, directory: Path) -> RunningBroker:
     return broker
 
 
-def _clean(folder: Path, batches: Sequence[Batch], loops: str) -> Sample:
+def _clean(folder: Path, batches: Sequence[Batch], loops: str) -> Speed:
     """MB/s of stored bytes, sealed segments only if there are several."""
     shutil.rmtree(folder, ignore_errors=True)
     segment_bytes = _segment_bytes(batches)
@@ -111,9 +124,9 @@ def _clean(folder: Path, batches: Sequence[Batch], loops: str) -> Sample:
     )
     if done.returncode:
         raise PeerFailed(f"the round failed\n{done.stderr}")
-    seconds = json.loads(done.stdout)["seconds"]
+    taken = json.loads(done.stdout)
     shutil.rmtree(folder)
-    return Sample(size / seconds / 1e6)
+    return Speed(Sample(size / taken["seconds"] / 1e6), Sample(size / taken["cpu_seconds"] / 1e6))
 
 
 class _Kafka:
@@ -129,12 +142,14 @@ class _Kafka:
         small = list(keyed_batches(2 * SEGMENT_BYTES_MIN, 100, 0.0, "none"))
         self._idle_seconds = min(self._seconds(small)[0] for _ in range(3))
 
-    def clean(self, batches: Sequence[Batch]) -> Sample:
-        seconds, size = self._seconds(batches)
-        return Sample(size / max(seconds - self._idle_seconds, 0.001) / 1e6)
+    def clean(self, batches: Sequence[Batch]) -> Speed:
+        seconds, cpu_seconds, size = self._seconds(batches)
+        working = seconds - self._idle_seconds
+        wall = Sample(size / working / 1e6) if working > self._idle_seconds else None
+        return Speed(wall, Sample(size / max(cpu_seconds, CPU_SECONDS_MIN) / 1e6))
 
-    def _seconds(self, batches: Sequence[Batch]) -> tuple[float, int]:
-        """Until all but the active segment is clean, and how many bytes that was."""
+    def _seconds(self, batches: Sequence[Batch]) -> tuple[float, float, int]:
+        """Until all but the active segment is clean, of wall and CPU, and how many bytes that was."""
         self._topics += 1
         topic = f"bench-compaction-{self._topics}"
         segment_bytes = str(_segment_bytes(batches))
@@ -157,12 +172,12 @@ class _Kafka:
         size = sum(path.stat().st_size for path in sealed)
         end_offset = int(sorted(folder.glob("*.log"))[-1].stem)
         os.sync()
-        started = time.perf_counter()
+        cpu, started = self._broker.cpu_seconds(), time.perf_counter()
         self._lower_ratio(topic)
         self._await_checkpoint(f"{topic} 0 {end_offset}\n")
-        seconds = time.perf_counter() - started
+        seconds, cpu_seconds = time.perf_counter() - started, self._broker.cpu_seconds() - cpu
         self._admin.delete_topics([topic])[topic].result()
-        return seconds, size
+        return seconds, cpu_seconds, size
 
     def _lower_ratio(self, topic: str) -> None:
         entry = ConfigEntry("min.cleanable.dirty.ratio", "0.0", incremental_operation=AlterConfigOpType.SET)
