@@ -56,7 +56,7 @@ METHOD = (
     "compaction: one partition, batches of 16 kB before compression, eight segments, all but the active one"
     " cleaned in one round with its fsyncs; stored bytes, each counted once, by the wall. Kafka's is the time"
     " from lowering min.cleanable.dirty.ratio until its checkpoint has moved, less the same for 1 MiB (no"
-    " figure where that is half of it); a round of each codec warms it up. Ours is `clean` in its own process,"
+    " figure where that is half of it); a round of each codec warms it up. Ours is `clean` in a process,"
     " as in the broker, without throttle and with no broker beside it; in plain Python a quarter of it",
 )
 
