@@ -6,9 +6,9 @@
 A teller moves amounts between accounts, which are the partitions of a topic; one transaction in five it
 takes back. A transformer is a member of a group and turns each value around, in the partition that it came
 from. Both end on SIGTERM, and with `GIVEN_UP` when their producer can do no more; the next process of the
-name begins by ending what that one has left open. If the coordinator of the group dies meanwhile, librdkafka's
-`send_offsets_to_transaction` may wait without end, with nothing under way (its issues 5456 and 5511): the
-process is ended by SIGALRM then.
+name begins by ending what that one has left open. If the coordinator of the group dies meanwhile,
+`send_offsets_to_transaction` may wait without end, with nothing under way (librdkafka's issues 5456 and
+5511): the process is ended by SIGALRM then.
 
 **Invariant:** the diary says what a process is about to do before it does it, and then what it was told.
 """
