@@ -1,6 +1,6 @@
 """Processes of `transacting`, their diaries, and what has come of their transactions.
 
-**Invariant:** who ends without being asked, and has not given up, fails the test.
+**Invariant:** who ends without being asked, and neither has given up nor hangs, fails the test.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Worker:
     def __init__(self, kind: str, bootstrap: str, name: str, folder: Path, *words: str) -> None:
         self.name = name
         self.diary = folder / f"{name}.diary"
-        self.given_up_count = 0
+        self.ends = Counter[int]()  # by itself, by status
         self._log = folder / f"{name}.stderr"
         words = (kind, bootstrap, name, str(self.diary), *words)
         self._command = [sys.executable, "-m", "tests.chaos.transacting", *words]
@@ -50,14 +50,16 @@ class Worker:
         """Somebody takes the place of one that has given up."""
         status = self._process.poll()
         if status is not None:
-            assert status == GIVEN_UP, f"{self.name} ended with {status}: {self._log.read_text()[-2_000:]}"
-            self.given_up_count += 1
+            assert status in (GIVEN_UP, -signal.SIGALRM), (
+                f"{self.name} ended with {status}: {self._log.read_text()[-2_000:]}"
+            )
+            self.ends[status] += 1
             self.start()
 
     def end(self) -> None:
         """It finishes the transaction that it is in."""
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(END_S) in (0, GIVEN_UP), self._log.read_text()[-2_000:]
+        assert self._process.wait(END_S) in (0, GIVEN_UP, -signal.SIGALRM), self._log.read_text()[-2_000:]
 
     def counts(self) -> Counter[str]:
         """How often it has written each word so far."""
@@ -113,5 +115,6 @@ class Crew:
         return sum(each.counts()[COMMITTED] for each in self.workers)
 
     @property
-    def given_up_count(self) -> int:
-        return sum(each.given_up_count for each in self.workers)
+    def ends(self) -> Counter[int]:
+        """Of workers by themselves, by status."""
+        return sum((each.ends for each in self.workers), Counter[int]())

@@ -245,9 +245,11 @@ def test_whoever_is_killed_a_bank_and_a_chain_come_out_even(tmp_path: Path) -> N
             assert findings.is_clean, findings
             outcome = "passed"
         finally:
-            given_up = scene.bank.given_up_count + scene.chain.given_up_count
+            ends = dict(scene.bank.ends + scene.chain.ends)
             count = scene.bank.committed_count + len(scene.put_out.reads)
-            print(f"{scene.kills} kills, {count} committed, {given_up} gave up; {findings.wrong[:10]}")
+            print(
+                f"{scene.kills} kills, {count} committed, ended by themselves: {ends}; {findings.wrong[:10]}"
+            )
             found = (findings.missing_count, findings.duplicated_count)
             tally = Tally(outcome, scene.kills, count, *found, seed)
             record("transactions: a bank and a chain, killed at random", tally)

@@ -6,7 +6,9 @@
 A teller moves amounts between accounts, which are the partitions of a topic; one transaction in five it
 takes back. A transformer is a member of a group and turns each value around, in the partition that it came
 from. Both end on SIGTERM, and with `GIVEN_UP` when their producer can do no more; the next process of the
-name begins by ending what that one has left open.
+name begins by ending what that one has left open. If the coordinator of the group dies meanwhile,
+`send_offsets_to_transaction` may wait without end, with nothing under way (librdkafka's issues 5456 and
+5511): the process is ended by SIGALRM then.
 
 **Invariant:** the diary says what a process is about to do before it does it, and then what it was told.
 """
@@ -32,6 +34,7 @@ TELLER, TRANSFORMER = "teller", "transformer"
 GIVEN_UP = 3
 TIMEOUT_MS = 12_000  # what a dead process has left open is held as long, if none of its name comes back
 CALL_S = 10.0
+HUNG_S = 15  # who does not come back from a call then is ended by SIGALRM
 TAKEN_BACK = 0.2
 REST_S = 0.01
 CONSUME_S, RECORDS_MAX = 0.2, 20
@@ -100,6 +103,7 @@ class Transactions:
     def _tried(self, call: Callable[..., object], *arguments: Any) -> None:
         """Until it is answered. Raises `KafkaException` where the transaction has to be aborted."""
         while True:
+            signal.alarm(HUNG_S)
             try:
                 call(*arguments)
             except KafkaException as failed:
@@ -107,6 +111,8 @@ class Transactions:
                     continue
                 self._see(failed.args[0])
                 raise
+            finally:
+                signal.alarm(0)
             return
 
     def _see(self, error: KafkaError) -> None:
