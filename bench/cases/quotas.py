@@ -22,12 +22,13 @@ TIMES = 10
 RECORD_SIZE = 100_000
 CLIENT_ID = "over-quota"
 FIRST_S = 1.0  # the burst of ten seconds that a quota allows at first
+ALONE_S = 10.0  # before and after
 BLOCK = 200
 METHOD = (
     f"quotas: one connection offers {TIMES} × its producer_byte_rate of {QUOTA:,} B/s in requests of"
     f" {RECORD_SIZE:,} B for 34 s; what it gets through is counted from the second second on. Another client"
-    " sends one record of 100 B at a time: for ten seconds alone, and beside the first from its second"
-    " second on",
+    " sends one record of 100 B at a time: alone for ten seconds before and ten after, and beside the first"
+    " from its second second on",
 )
 
 
@@ -53,8 +54,8 @@ def _measure(topic: Topic, broker: RunningBroker, seconds: float) -> tuple[float
     layout = produce_layout(topic.name)
     large, small = build_batch(1, RECORD_SIZE), build_batch(1, 100)
     caller = Caller(topic.address, produce_frame(topic.name, 0, small), layout)
-    caller.latencies(10 * BLOCK)
-    alone = _latencies(caller, 10.0)
+    _latencies(caller, 3.0)
+    alone = _latencies(caller, ALONE_S)
     frame = produce_frame(topic.name, 0, large, client_id=CLIENT_ID)
     interval_s = len(frame) / (TIMES * QUOTA)
     process, told = over(topic.address, frame, layout, interval_s, seconds + FIRST_S)
@@ -62,6 +63,7 @@ def _measure(topic: Topic, broker: RunningBroker, seconds: float) -> tuple[float
     beside = _latencies(caller, seconds - 1)
     came = told.recv()
     process.join()
+    alone += _latencies(caller, ALONE_S)
     caller.close()
     sent = sum(len(frame) for at_s in came if at_s >= FIRST_S)
     return sent / seconds / QUOTA, percentile(beside, 0.99) / percentile(alone, 0.99)
