@@ -135,7 +135,7 @@ def test_a_filter_finds_what_it_names_and_where_it_is_strict_nothing_else() -> N
         assert altered(image, entity, consumer_byte_rate=1.0) == []
 
     def found(*components: Component, strict: bool) -> list[str]:
-        return sorted(map(name_of, matching(image, components, strict)))
+        return sorted(map(name_of, matching(entities_of(image), components, strict)))
 
     a, any_user, default = Component("user", False, "a"), Component("user", True), Component("user", False)
     assert found(strict=False) == ["client-id:x", "client-id:x+user:a", "user", "user:a"]

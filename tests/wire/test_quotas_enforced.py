@@ -27,6 +27,7 @@ from tests.wire.test_handlers_quotas import alter
 from tidelog.base.limits import QUOTA_NAME_LENGTH_MAX
 from tidelog.broker import quotas
 from tidelog.protocol.envelope import seal
+from tidelog.protocol.errors import MalformedRequest
 
 TESTER = {"client-id": "tester"}  # the client id of the harness
 ANONYMOUS = {"user": "ANONYMOUS"}
@@ -61,6 +62,29 @@ def test_a_producer_over_its_quota_is_appended_first_and_muted_then(limited: Har
     limited.advance(told_ms)
     assert limited.client.throttle_time_ms == 0
     assert 30_000 < throttle_of_produce(limited, 20_000) < 30_200
+
+
+def test_a_producer_at_ten_times_its_quota_gets_about_that_and_others_wait_for_nothing(
+    limited: Harness,
+) -> None:
+    """For 34 seconds, counted from the second one on: two bursts of ten seconds' worth, and little between
+    them. `bench`, case `quotas`, has the same beside Kafka."""
+    quota, size, other = 100_000, 10_000, new_client()
+    alter(limited, 1, (TESTER, {"producer_byte_rate": float(quota)}))
+    values = produce_values(limited, PRODUCE_VERSION, {"t": [(0, batch_of(value=b"v" * size))]}, 1)
+    frame = request_frame(PRODUCE, PRODUCE_VERSION, 1, **values)
+    begun_ms = limited.broker.clock.uptime_ms
+    through = 0
+    while (elapsed_ms := limited.broker.clock.uptime_ms - begun_ms) < 34_000:
+        limited.send_frame(frame)
+        limited.answers()
+        through += len(frame) if elapsed_ms >= 1_000 else 0
+        limited.advance(max(limited.client.throttle_time_ms, 1_000 * len(frame) // (10 * quota)))
+        limited.client, other = other, limited.client
+        limited.send(METADATA, 12, **metadata_values(12, []))
+        assert limited.answer(METADATA, 12).throttle_time == NONE
+        limited.client, other = other, limited.client
+    assert 0.7 <= through / 33 / quota <= 1.35
 
 
 def test_what_is_sent_without_wanting_an_answer_is_throttled_too(limited: Harness) -> None:
@@ -287,6 +311,29 @@ def test_a_request_in_an_envelope_counts_for_the_asker_and_mutes_no_broker(limit
     assert ask("c", "User:bob") == (0, 0)
     assert ask("d", None) == (0, 0)
     assert limited.client.muted_until_ms == 0
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        b"",
+        b"\0\3",
+        b"\0\3\0\x0c\0\0\0\1\x7f\xff",
+        frame_head(999, 0, 1),
+        frame_head(METADATA, 99, 1),
+        seal(frame_head(METADATA, 12, 1)),
+    ],
+)
+def test_an_envelope_with_no_request_in_it_closes_the_connection(limited: Harness, inner: bytes) -> None:
+    limited.client.listener = limited.broker.replicas.listener
+    with pytest.raises(MalformedRequest):
+        limited.send_frame(seal(inner, "User:ann", "10.0.0.1"))
+
+
+def test_an_envelope_is_for_the_listener_between_brokers(limited: Harness) -> None:
+    limited.client.listener = "CLIENTS"
+    with pytest.raises(MalformedRequest, match="API 58"):
+        limited.send_frame(seal(frame_head(METADATA, 12, 1)))
 
 
 def test_followers_and_markers_are_not_counted(limited: Harness) -> None:

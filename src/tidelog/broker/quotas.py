@@ -85,6 +85,7 @@ class Quotas:
             settings.number("controller.quota.window.size.seconds") * SECOND_MS,
         )
         self.connections = ConnectionRates(settings)
+        self.entities: Mapping[Entity, Mapping[str, float]] = {}
         self.is_on = False  # some client may have a quota
         self._epoch = 0  # of what clients remember: raised when that may be wrong
         self._limits: dict[str, dict[Entity, float]] = {key: {} for key in RESOURCES}
@@ -103,6 +104,7 @@ class Quotas:
 
     def use(self, entities: Mapping[Entity, Mapping[str, float]]) -> None:
         """These are the quotas from now on; what was used so far still counts."""
+        self.entities = entities
         self.connections.use(entities)
         self._limits = {
             key: {entity: quotas[key] for entity, quotas in entities.items() if key in quotas}
@@ -139,12 +141,15 @@ class Quotas:
             return  # of a fetch, `begin_fetch` sees who sends it
         if api_key == _ADD_PARTITIONS and frame[3] >= _BATCHED_VERSION:
             return
-        self._begin_timed(client, uses)
+        if uses.request is not None:
+            self._begin_timed(client, uses.request)
         use = uses.produce
         if api_key == _PRODUCE and use is not None:
-            now_ms = self._clock.uptime_ms
+            now_ms = use.last_ms = self._clock.uptime_ms
             use.rate.record(len(frame), now_ms)
-            self._throttle(client, use, use.rate.throttle_ms(use.limit, now_ms))
+            throttle_ms = use.rate.throttle_ms(use.limit, now_ms)
+            if throttle_ms:
+                self._throttle(client, use, throttle_ms)
 
     def know(self, client: Client, frame: memoryview) -> Uses | None:
         """Find out whose quotas count for this request, and the next ones like it."""
@@ -155,10 +160,11 @@ class Quotas:
             uses = client.uses = self._uses_of(client, frame)
         return uses
 
-    def _begin_timed(self, client: Client, uses: Uses) -> None:
-        use = self._timed = uses.request
-        if use is not None:
-            throttle_ms = use.rate.throttle_ms(use.limit, self._clock.uptime_ms)
+    def _begin_timed(self, client: Client, use: Use) -> None:
+        self._timed = use
+        now_ms = use.last_ms = self._clock.uptime_ms
+        throttle_ms = use.rate.throttle_ms(use.limit, now_ms)
+        if throttle_ms:
             self._throttle(client, use, min(throttle_ms, self._windows[1]))
 
     def end(self, took_ns: int) -> None:
@@ -173,7 +179,8 @@ class Quotas:
         uses = self._remembered(client)
         if uses is None:
             return None
-        self._begin_timed(client, uses)
+        if uses.request is not None:
+            self._begin_timed(client, uses.request)
         if uses.fetch is None:
             return None
         count, window_ms = self._windows

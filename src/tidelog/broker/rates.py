@@ -25,6 +25,7 @@ class Rate:
         "_oldest_ms",
         "_purge_ms",
         "_sample_count_max",
+        "_span_ms_min",
         "_starts",
         "_total",
         "_values",
@@ -34,6 +35,7 @@ class Rate:
     def __init__(self, sample_count: int, window_ms: int, now_ms: int) -> None:
         self._window_ms = window_ms
         self._sample_count_max = sample_count + 1  # one more than are measured: the oldest overlaps them
+        self._span_ms_min = (sample_count - 1) * window_ms
         self._expiry_ms = sample_count * window_ms
         self._starts = [now_ms]
         self._lasts = [now_ms]
@@ -97,6 +99,10 @@ class Rate:
 
     def throttle_ms(self, limit: float, now_ms: int) -> int:
         """How long a client over this limit per second must wait to be within it; 0 if it is not over it."""
+        if now_ms >= self._purge_ms:
+            self._purge(now_ms)
+        if self._total * SECOND_MS <= limit * self._span_ms_min:  # mostly: no need to know the span
+            return 0
         span_ms = self.span_ms(now_ms)
         bound = limit * span_ms / SECOND_MS
         if self._total <= bound or not span_ms:

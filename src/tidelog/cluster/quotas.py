@@ -10,7 +10,6 @@ because every broker keeps all of them in memory.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from math import isnan
@@ -123,10 +122,11 @@ def decide_quotas(image: Image, changes: Sequence[QuotaChange]) -> QuotaDecision
     operations: list[Operation] = []
     rows: list[tuple[Mapping[str, str | None], Problem | None]] = []
     room = QUOTA_ENTITIES_MAX - len(image.configs[QUOTA_CONFIG])
-    counts = Counter(ordered(change.entity) for change in changes)
-    for entity, count in counts.items():
-        change = next(each for each in changes if ordered(each.entity) == entity)
-        problem = _REPEATED if count > 1 else _problem(change)
+    by_entity: dict[Entity, list[QuotaChange]] = {}
+    for change in changes:
+        by_entity.setdefault(ordered(change.entity), []).append(change)
+    for entity, (change, *others) in by_entity.items():
+        problem = _REPEATED if others else _problem(change)
         operation = None if problem else _operation(image, entity, change.values)
         if isinstance(operation, Create) and room <= 0:
             problem = _TOO_MANY
@@ -225,14 +225,14 @@ class Component(NamedTuple):
 
 
 def matching(
-    image: Image, components: Sequence[Component], is_strict: bool
-) -> dict[Entity, dict[str, float]]:
+    entities: Mapping[Entity, Quotas], components: Sequence[Component], is_strict: bool
+) -> dict[Entity, Quotas]:
     """The entities that have all that the filter names, and where it is strict nothing else."""
     if is_strict and not components:
         return {}
     return {
         entity: quotas
-        for entity, quotas in entities_of(image).items()
+        for entity, quotas in entities.items()
         if (not is_strict or len(entity) == len(components))
         and all(_has(dict(entity), component) for component in components)
     }

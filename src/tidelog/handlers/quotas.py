@@ -51,7 +51,7 @@ def handle_describe_client_quotas(broker: Broker, request: Request) -> Result:
             entity=_parts(request, dict(entity)),
             values=tuple(request.make("ValueData", key=key, value=value) for key, value in quotas.items()),
         )
-        for entity, quotas in matching(broker.image, components, asked.strict).items()
+        for entity, quotas in matching(broker.quotas.entities, components, asked.strict).items()
     )
     return request.respond(error_code=ErrorCode.none, error_message="", entries=entries)
 
