@@ -40,10 +40,13 @@ def load() -> None:
 
 
 if __name__ == "__main__":
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
+    from tidelog.spark.workers import make_quiet
+
+    make_quiet(daemon, freezes=False)
     if sys.argv[1:] == [TASKS]:
         load()
     gc.collect()
     gc.freeze()
-    manager()
+    daemon.manager()
