@@ -47,6 +47,23 @@ def test_what_a_planning_worker_has_loaded_is_not_looked_through_again(freezes: 
         gc.unfreeze()
 
 
+LOADING = """
+import sys
+from tidelog.spark.workers import without_hypothesis
+with without_hypothesis():
+    import tidelog.spark.survey
+print("hypothesis" in sys.modules)
+import hypothesis
+with without_hypothesis():
+    import hypothesis.strategies
+print("hypothesis" in sys.modules)
+"""
+
+
+def test_a_stream_does_not_load_what_only_tests_need_and_users_still_may(tmp_path: Path) -> None:
+    assert run_python(LOADING, tmp_path).split() == ["False", "True"]
+
+
 def test_a_daemon_is_changed_once() -> None:
     daemon = ModuleType("daemon")
     make_quiet(daemon, freezes=False)  # another PySpark

@@ -41,7 +41,7 @@ from tidelog.spark.options import OptionError, ReadOptions, WriteOptions
 from tidelog.spark.positions import UNSPLIT, Positions
 from tidelog.spark.ranges import RangeOf, between
 from tidelog.spark.replanning import MARK
-from tidelog.spark.workers import make_this_process_quiet
+from tidelog.spark.workers import make_this_process_quiet, without_hypothesis
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,8 +126,9 @@ def _tasks(ranges: Iterable[RangeOf], *, is_late: bool = False) -> list[spark.In
 
 
 def _new_survey(options: ReadOptions) -> Survey:
-    from tidelog.spark.reading import place_of
-    from tidelog.spark.survey import Survey
+    with without_hypothesis():
+        from tidelog.spark.reading import place_of
+        from tidelog.spark.survey import Survey
 
     return Survey(place_of(options), options)
 

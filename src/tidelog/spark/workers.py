@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -50,6 +51,20 @@ def make_quiet(daemon: ModuleType, *, freezes: bool) -> None:
     worker = getattr(daemon, "worker", None)
     if worker is not None and not hasattr(worker, "is_quiet"):
         daemon.worker = quiet(worker, freezes=freezes)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def without_hypothesis() -> Iterator[None]:
+    """kio imports hypothesis, if installed, for its own tests: a tenth of a second at the start of a stream.
+    What a user's task imports later is not concerned."""
+    if "hypothesis" in sys.modules:
+        yield
+        return
+    sys.modules["hypothesis"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["hypothesis"]
 
 
 def make_this_process_quiet() -> None:
