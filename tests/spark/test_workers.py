@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
-from tests.spark.programs import run_python
+from tests.spark.programs import awaited, run_python
 from tidelog.spark.workers import ENDED, TASKS_UNTIL_LOADED, make_quiet, quiet
 
 IDLE = """
@@ -29,7 +33,6 @@ for program in ("pyspark.worker", "pyspark.sql.worker.commit_data_source_write")
 
 
 def test_an_idle_worker_ends_quietly_when_spark_closes_it(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
     assert run_python(IDLE, tmp_path).split() == ["traceback", str(ENDED)] * 2
 
 
@@ -62,6 +65,31 @@ print("hypothesis" in sys.modules)
 
 def test_a_stream_does_not_load_what_only_tests_need_and_users_still_may(tmp_path: Path) -> None:
     assert run_python(LOADING, tmp_path).split() == ["False", "True"]
+
+
+def test_the_processes_in_which_spark_plans_are_frozen(spark: SparkSession) -> None:
+    class Looking(DataSource):  # inside, so that it is sent as it is
+        @classmethod
+        def name(cls) -> str:
+            return "looking"
+
+        def schema(self) -> str:
+            return "frozen long"
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            import tidelog.spark.source  # noqa: F401
+
+            return LookingReader()
+
+    class LookingReader(DataSourceReader):
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(gc.get_freeze_count())]
+
+        def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+            yield (partition.value,)
+
+    spark.dataSource.register(Looking)
+    awaited(lambda: spark.read.format("looking").load().collect()[0].frozen, "nothing is frozen")
 
 
 def test_a_daemon_is_changed_once() -> None:

@@ -69,7 +69,7 @@ def without_hypothesis() -> Iterator[None]:
 
 def make_this_process_quiet() -> None:
     """If it was forked by PySpark's own daemon: from its next task on."""
-    main = sys.modules["__main__"]
+    main = sys.modules.get("__main__")
     spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name == "pyspark.daemon":
+    if main is not None and spec is not None and spec.name == "pyspark.daemon":
         make_quiet(main, freezes=True)
