@@ -271,6 +271,36 @@ def test_commits_of_many_partitions_are_sent_in_portions() -> None:
     assert sizes == [5_000, 5_000, 2_000]
 
 
+def test_a_coordinator_is_looked_up_again_only_after_it_has_moved() -> None:
+    codes = [0, 0, 16, 0]
+
+    def tell_commit(asked: Asked) -> bytes:
+        row = asked.make("OffsetCommitResponsePartition", partition_index=0, error_code=codes.pop(0))
+        return asked.respond(topics=(asked.make("OffsetCommitResponseTopic", name=TOPIC, partitions=(row,)),))
+
+    def tell_coordinator(asked: Asked) -> bytes:
+        where = {"key": "g", "node_id": 1, "host": "127.0.0.1", "port": broker.port}
+        return asked.respond(
+            coordinators=(asked.make("Coordinator", **where, error_code=0, error_message=None),)
+        )
+
+    broker = ScriptedBroker(offset_commit=tell_commit, find_coordinator=tell_coordinator)
+    with broker, opened(broker) as cluster:
+        for _ in range(2):
+            cluster.commit("g", {PLACE: 1})
+        assert broker.count("find_coordinator") == 1
+        cluster.commit("g", {PLACE: 2})
+        assert broker.count("find_coordinator") == 2
+        assert codes == []
+
+
+def test_a_topic_that_is_known_is_not_asked_for_again_before_it_is_written() -> None:
+    with ScriptedBroker() as broker, opened(broker) as cluster:
+        assert cluster.describe([TOPIC])
+        cluster.wake(TOPIC)
+        assert broker.count("metadata") == 1
+
+
 def test_a_partition_without_a_leader_says_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempts, "GONE_AFTER_SECONDS", 0.0)
     places = [TopicPartition(TOPIC, index) for index in range(4)]

@@ -70,6 +70,7 @@ class Cluster:
         self.properties: Properties = dict(properties)
         self._timeout_ms = read_number(self.properties, "default.api.timeout.ms", 60_000)
         self._routes = Routes(self.properties)
+        self._coordinator: tuple[str, Address] | None = None  # of the group that was asked about last
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +102,7 @@ class Cluster:
         Returns when the topic exists; raises TopicGone if no broker creates it.
         """
         attempts = self.attempts(f"looking up topic {topic}")
-        while not self.describe([topic]):
+        while not (self._routes.knows(topic) or self.describe([topic])):
             try:
                 self._routes.ask(MetadataExchange([topic], may_create=True), attempts)
                 hint = "create it, or let the broker do so with auto.create.topics.enable"
@@ -252,10 +253,13 @@ class Cluster:
         attempts = self.attempts(f"asking the coordinator of group {group_id}")
         while True:
             try:
-                found = self._routes.ask(coordinator_exchange(group_id), attempts)
-                connection = self._routes.connect(read_coordinator(group_id, found), attempts)
+                if self._coordinator is None or self._coordinator[0] != group_id:
+                    found = self._routes.ask(coordinator_exchange(group_id), attempts)
+                    self._coordinator = (group_id, read_coordinator(group_id, found))
+                connection = self._routes.connect(self._coordinator[1], attempts)
                 return read(group_id, connection.call(exchange, attempts.seconds_left))
             except ConnectionLost as problem:
+                self._coordinator = None
                 attempts.again(problem)
 
 

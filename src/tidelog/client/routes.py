@@ -94,6 +94,11 @@ class Routes:
         if unknown:
             self.refresh(unknown, attempts)
 
+    def knows(self, topic: str) -> bool:
+        """Whether the topic was described since a leader of it was last forgotten."""
+        self._drop_if_forked()
+        return topic in self._topics
+
     def leader_address(self, partition: TopicPartition) -> Address:
         """The known address of the leader. Raises TopicGone or ConnectionLost if there is none; after looking
         up all partitions of the topic, call `forget_leaders` then."""

@@ -14,6 +14,8 @@ import gc
 import importlib
 import sys
 
+from tidelog.spark.workers import make_quiet, without_hypothesis
+
 TASKS = "pyspark.worker"
 LOADED = (
     "tidelog.client.sender",
@@ -34,16 +36,18 @@ LOADED = (
 def load() -> None:
     for name in LOADED:
         try:
-            importlib.import_module(name)
+            with without_hypothesis():
+                importlib.import_module(name)
         except Exception as problem:  # no failure here may prevent the workers
             print(f"tidelog: {name} is not loaded: {problem}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
+    make_quiet(daemon, freezes=False)
     if sys.argv[1:] == [TASKS]:
         load()
     gc.collect()
     gc.freeze()
-    manager()
+    daemon.manager()

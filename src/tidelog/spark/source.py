@@ -2,8 +2,8 @@
 
 A thin layer: `options` parses the options, `survey` decides where to read, `reading` and `writing` are the
 tasks' work. Spark creates these objects in worker processes of the driver's machine and sends copies
-to its tasks. The commit of every micro-batch runs in a new process, so modules that connect to a broker are
-imported only where they are used.
+to its tasks. Two processes of the driver take part in each micro-batch of a sink and neither read nor write,
+so modules that connect to a broker are imported only where they are used.
 
 **Invariant:** a stream's offsets are `Positions` in their unique text; `partitions` is a function of its
 arguments.
@@ -41,6 +41,7 @@ from tidelog.spark.options import OptionError, ReadOptions, WriteOptions
 from tidelog.spark.positions import UNSPLIT, Positions
 from tidelog.spark.ranges import RangeOf, between
 from tidelog.spark.replanning import MARK
+from tidelog.spark.workers import make_this_process_quiet, without_hypothesis
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +63,8 @@ COLUMNS = (
 )
 HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+make_this_process_quiet()
 
 
 class TidelogSource(spark.DataSource):
@@ -123,8 +126,9 @@ def _tasks(ranges: Iterable[RangeOf], *, is_late: bool = False) -> list[spark.In
 
 
 def _new_survey(options: ReadOptions) -> Survey:
-    from tidelog.spark.reading import place_of
-    from tidelog.spark.survey import Survey
+    with without_hypothesis():
+        from tidelog.spark.reading import place_of
+        from tidelog.spark.survey import Survey
 
     return Survey(place_of(options), options)
 

@@ -127,8 +127,10 @@ class _Writing:
 
 
 def _partition_count(cluster: Cluster, topic: str) -> int:
-    cluster.wake(topic)  # a broker may create topics at the first request
     found = cluster.describe([topic]).get(topic)
+    if found is None:
+        cluster.wake(topic)  # a broker may create topics at the first request
+        found = cluster.describe([topic]).get(topic)
     if found is None:
         raise TopicGone(
             f"topic {topic} does not exist; create it, or set auto.create.topics.enable on the broker"
