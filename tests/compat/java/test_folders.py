@@ -21,6 +21,7 @@ from tests.compat.confluent.driver import Confluent
 from tests.compat.java.history import (
     COMPACTED,
     KEEP,
+    ROUND_COUNT,
     SMALL_SEGMENTS,
     Served,
     served,
@@ -185,7 +186,7 @@ def test_kafkas_cleaner_goes_on_where_ours_has_stopped(written: Written, tmp_pat
     use_cleaned_offset(written.site.log_directory, topic, cleaned)
     with running_kafka(written.site, [topic]) as bootstrap:
         assert served(bootstrap, topic) == ours
-        write_and_await_compaction(bootstrap, topic)
+        write_and_await_compaction(bootstrap, topic, ROUND_COUNT)
     assert cleaned_offsets(written.site.log_directory)[topic, 0] > cleaned
     assert dump(files_of(written.folder(topic), *DUMPED_SUFFIXES)).complaints == ()
 
@@ -196,7 +197,7 @@ def test_our_cleaner_goes_on_where_kafkas_has_stopped(written: Written, moved_in
     use_cleaned_offset(moved_in, topic, cleaned)
     with running_broker(moved_in, CLEANER) as bootstrap:
         assert served(bootstrap, topic) == written.served[topic]
-        write_and_await_compaction(bootstrap, topic)
+        write_and_await_compaction(bootstrap, topic, ROUND_COUNT)
         keys = {record.key for record in Confluent(bootstrap).read_to_end(topic, committed_only=True)}
     assert keys >= {record.key for record in written.served[topic].committed if record.value is not None}
     assert cleaned_offsets(moved_in)[topic, 0] > cleaned
