@@ -190,6 +190,15 @@ def test_an_idle_log_is_rolled_and_cleaned_when_its_records_must_be() -> None:
     assert here.log.cleaned_offset == 2
 
 
+def test_history_that_is_written_today_rolls_no_segment_with_each_look() -> None:
+    here = Compacted(max_compaction_lag_ms="60000", min_cleanable_dirty_ratio="1.0")
+    here.kernel.clock.now_ms -= 10**9
+    here.fill("a")
+    here.kernel.clock.now_ms += 10**9
+    here.advance()
+    assert len(here.log.segments) == 1
+
+
 def test_a_passed_horizon_is_reason_enough() -> None:
     here = Compacted(delete_retention_ms="60000")
     batch = make_batch(key=b"a", value=None)  # type: ignore[arg-type]
@@ -287,7 +296,9 @@ def test_a_round_is_dropped_whose_log_has_something_else_to_do(beside: str) -> N
     assert here.compacting.round is None and not here.partition.is_swapping
     assert here.compacting.figures.round_count == 0
     assert here.log.cleaned_offset == 0
-    assert not {"log uncleanable", "log cleaning failed", "directory offline"} & set(told(here.kernel.outbox))
+    assert not {"log cleaning blocked", "log cleaning failed", "directory offline"} & set(
+        told(here.kernel.outbox)
+    )
 
 
 def test_a_cancelled_round_ends_when_it_next_reads() -> None:
@@ -375,7 +386,7 @@ def test_a_damaged_batch_is_named_once_and_tried_again_when_its_segment_has_gone
     for _ in range(4):
         here.advance()
         here.run()
-    events = [event for event in here.kernel.outbox.take_events() if event.name == "log uncleanable"]
+    events = [event for event in here.kernel.outbox.take_events() if event.name == "log cleaning blocked"]
     assert [event.fields["file"] for event in events] == [f"{2:020}.log"]
     assert events[0].fields["position"] == 0
     assert list(here.compacting.uncleanable) == [first] and second.log.cleaned_offset > 0

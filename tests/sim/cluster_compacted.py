@@ -119,8 +119,8 @@ class CompactedWorld(World):
 
 def _compact(plan: Plan) -> None:
     plan.topics = [CompactedTopic(**{name: getattr(each, name) for name in _FIELDS}) for each in plan.topics]
-    for number, topic in enumerate(plan.topics):
-        topic.segment_bytes = (1_024, 1_500)[number % 2]
+    for topic in plan.topics:  # a follower that flushes gets a segment at a time, and must catch up
+        topic.segment_bytes = 8_000 if topic.is_flushed else 1_500
     plan.properties |= {"log.cleaner.backoff.ms": "100", "log.cleaner.dedupe.buffer.size": "3000"}
 
 

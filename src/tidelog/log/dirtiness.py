@@ -62,11 +62,13 @@ def _delay_ms(log: Log, place: int, compaction: Compaction, now_ms: int) -> int:
 
 
 def is_idle(log: Log, compaction: Compaction, now_ms: int) -> bool:
-    """Whether the active segment has records that must be compacted by now: it is to be rolled."""
-    if not log.active.size or compaction.max_lag_ms >= now_ms:
+    """Whether the active segment has records that must be compacted by now: it is to be rolled. History that is
+    written today has waited no longer than its segment is there."""
+    active, oldest_ms = log.active, now_ms - compaction.max_lag_ms
+    if not active.size or active.created_ms >= oldest_ms:
         return False
-    first = log.active.first_timestamp()
-    return first is not None and 0 <= first < now_ms - compaction.max_lag_ms
+    first = active.first_timestamp()
+    return first is not None and 0 <= first < oldest_ms
 
 
 def request_round(

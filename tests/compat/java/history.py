@@ -94,10 +94,10 @@ def write_transactions(bootstrap: str, topic: str) -> None:
     plain.produce(topic, [Sent(b"plain at last", timestamp_ms=START_MS + 6000)])
 
 
-def write_and_await_compaction(bootstrap: str, topic: str) -> None:
+def write_and_await_compaction(bootstrap: str, topic: str, first_round: int = 0) -> None:
     """Ten keys, each rarer than the one before it, some deleted, until the cleaner has nothing left to do."""
     client = Confluent(bootstrap)
-    for number in range(ROUND_COUNT):
+    for number in range(first_round, first_round + ROUND_COUNT):
         written = client.produce(topic, _round(number), codec=CODECS[number % len(CODECS)])
     active_offset = written[0].offset
 

@@ -21,6 +21,7 @@ from tests.compat.confluent.driver import Confluent
 from tests.compat.java.history import (
     COMPACTED,
     KEEP,
+    ROUND_COUNT,
     SMALL_SEGMENTS,
     Served,
     served,
@@ -38,6 +39,8 @@ from tests.compat.java.tools import (
     replace_partition,
     running_kafka,
 )
+from tidelog.log.format.checkpoint import Offsets, decode_offsets, encode_offsets
+from tidelog.log.format.names import CLEANED_OFFSETS
 
 FROM_KAFKA: dict[str, tuple[dict[str, str], Callable[[str, str], None]]] = {
     "codecs": (SMALL_SEGMENTS, write_every_codec),
@@ -45,6 +48,8 @@ FROM_KAFKA: dict[str, tuple[dict[str, str], Callable[[str, str], None]]] = {
     "compacted": (COMPACTED, write_and_await_compaction),
 }
 FROM_TIDELOG = "ours"
+CLEANED_BY_TIDELOG = "cleaned"
+CLEANER = {"log.cleaner.backoff.ms": "100"}
 KAFKA_SETTINGS = {
     "log.cleaner.backoff.ms": "100",
     "transaction.state.log.num.partitions": "1",
@@ -70,6 +75,7 @@ def written(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Written:
     with running_kafka(site) as bootstrap:
         client = Confluent(bootstrap)
         client.create_topic(FROM_TIDELOG, 1, SMALL_SEGMENTS)
+        client.create_topic(CLEANED_BY_TIDELOG, 1, COMPACTED)
         for topic, (settings, write) in FROM_KAFKA.items():
             client.create_topic(topic, 1, settings)
             write(bootstrap, topic)
@@ -165,6 +171,47 @@ def test_kafka_serves_what_tidelog_wrote(written: Written, tmp_path: Path) -> No
     assert producers_at_the_end(theirs) == producers_at_the_end(folder)
     assert epochs(theirs)[: len(epochs(folder))] == epochs(folder)
     assert dump(files_of(theirs, *DUMPED_SUFFIXES)).complaints == ()
+
+
+def test_kafkas_cleaner_goes_on_where_ours_has_stopped(written: Written, tmp_path: Path) -> None:
+    log_dir, topic = tmp_path / "logs", CLEANED_BY_TIDELOG
+    with running_broker(log_dir, CLEANER) as bootstrap:
+        Confluent(bootstrap).create_topic(topic, 1, COMPACTED)
+        write_and_await_compaction(bootstrap, topic)
+        ours = served(bootstrap, topic)
+    folder, cleaned = log_dir / f"{topic}-0", cleaned_offsets(log_dir)[topic, 0]
+    assert 0 < cleaned <= ours.edges[1]
+    assert dump(files_of(folder, *DUMPED_SUFFIXES)).complaints == ()
+    replace_partition(written.folder(topic), folder)
+    use_cleaned_offset(written.site.log_directory, topic, cleaned)
+    with running_kafka(written.site, [topic]) as bootstrap:
+        assert served(bootstrap, topic) == ours
+        write_and_await_compaction(bootstrap, topic, ROUND_COUNT)
+    assert cleaned_offsets(written.site.log_directory)[topic, 0] > cleaned
+    assert dump(files_of(written.folder(topic), *DUMPED_SUFFIXES)).complaints == ()
+
+
+def test_our_cleaner_goes_on_where_kafkas_has_stopped(written: Written, moved_in: Path) -> None:
+    topic, folder = "compacted", moved_in / "compacted-0"
+    cleaned = cleaned_offsets(written.site.log_directory)[topic, 0]
+    use_cleaned_offset(moved_in, topic, cleaned)
+    with running_broker(moved_in, CLEANER) as bootstrap:
+        assert served(bootstrap, topic) == written.served[topic]
+        write_and_await_compaction(bootstrap, topic, ROUND_COUNT)
+        keys = {record.key for record in Confluent(bootstrap).read_to_end(topic, committed_only=True)}
+    assert keys >= {record.key for record in written.served[topic].committed if record.value is not None}
+    assert cleaned_offsets(moved_in)[topic, 0] > cleaned
+    assert dump(files_of(folder, *DUMPED_SUFFIXES)).complaints == ()
+
+
+def cleaned_offsets(log_dir: Path) -> Offsets:
+    return decode_offsets((log_dir / CLEANED_OFFSETS).read_bytes())
+
+
+def use_cleaned_offset(log_dir: Path, topic: str, offset: int) -> None:
+    path = log_dir / CLEANED_OFFSETS
+    known = decode_offsets(path.read_bytes() if path.exists() else None)
+    path.write_bytes(encode_offsets({**known, (topic, 0): offset}))
 
 
 def _content(path: Path) -> bytes:

@@ -351,7 +351,7 @@ class Compacting:
             self.uncleanable[partition] = Uncleanable(round_.sources, problem)
             tell(
                 error(
-                    "log uncleanable",
+                    "log cleaning blocked",
                     partition=round_.name,
                     file=problem.file,
                     position=problem.position,

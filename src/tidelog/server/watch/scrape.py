@@ -29,6 +29,7 @@ from tidelog.protocol.apis import APIS, FETCH, PRODUCE
 from tidelog.replication.partition import Partition, Role
 from tidelog.server.disk_space import DiskSpace, Space
 from tidelog.server.process import process_numbers
+from tidelog.server.watch.cleaner_metrics import cleaner_lines
 from tidelog.server.watch.client_metrics import client_pieces
 from tidelog.server.watch.group_metrics import group_pieces
 from tidelog.server.watch.quota_metrics import quota_pieces
@@ -94,6 +95,10 @@ PER_PARTITION: tuple[tuple[Family, Callable[[Partition], int]], ...] = (
     (Family(f"{_LOG}logstartoffset", "gauge", "First offset of a log."), lambda p: p.log.start_offset),
     (Family(f"{_LOG}logendoffset", "gauge", "Offset of the next record."), lambda p: p.log.end_offset),
     (Family(f"{_LOG}numlogsegments", "gauge", "Segments of a log."), lambda p: len(p.log.segments)),
+    (
+        Family("tidelog_log_cleaned_offset", "gauge", "Compacted up to."),
+        lambda p: p.log.cleaned_offset,
+    ),
     (
         Family("kafka_cluster_partition_atminisr", "gauge", "1: in-sync replicas are just enough."),
         lambda p: p.is_at_minimum,
@@ -334,6 +339,7 @@ def _broker_lines(broker: Broker, topic_count: int, counts: _Counts) -> Iterator
     for directory in directories:
         yield offline.sample(directory.failure is not None, labels_of(("logDirectory", directory.path)))
     yield from _parked_lines(broker)
+    yield from cleaner_lines(broker)
 
 
 def _parked_lines(broker: Broker) -> Iterator[str]:
