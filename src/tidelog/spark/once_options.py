@@ -52,7 +52,7 @@ MARKER_TOPIC = Option(
 RESUME_AT = Option(
     "exactlyOnce.resumeAt",
     None,
-    Use.STREAM_WRITE,
+    Use.WRITE,
     forms.whole(0),
     "Only in Tidelog: the micro-batch from which a query writes on, although the sink has written it or a "
     "later one before: for a checkpoint that was restored from a backup.",
@@ -127,6 +127,8 @@ class OnceOptions:
         if (app_id is None) != (version is None):
             here, missing = (TXN_APP_ID, TXN_VERSION)[:: 1 if version is None else -1]
             raise OptionError(f"{here.name}={given.text(here.name)}: expected {missing.name} with it")
+        if app_id is not None and "/" in app_id:
+            raise OptionError(f"{TXN_APP_ID.name}={app_id}: expected a name without /")
         return cls(
             timeout_ms=TRANSACTION_TIMEOUT_MS.value(given),
             id_prefix=TRANSACTIONAL_ID_PREFIX.value(given),

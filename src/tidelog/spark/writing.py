@@ -236,6 +236,8 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         run = once.run or self._job
         if once.app_id is None or once.version is None:
             return f"{once.id_prefix}-job/{self._job}", run, 0
+        if once.query_id is not None:  # in foreachBatch
+            return f"{once.id_prefix}-{once.query_id}/{once.app_id}", run, once.version
         return f"{once.id_prefix}-{once.app_id}/batch", run, once.version
 
 
@@ -266,14 +268,15 @@ def _decider(options: WriteOptions, sink_id: str) -> Decider:
 
     once = options.once
     is_job = not options.streaming and once.app_id is None
+    is_query = options.streaming or once.query_id is not None
     settings = SinkSettings(
         sink_id=sink_id,
         query=once.query_id or sink_id.removeprefix(f"{once.id_prefix}-").partition("/")[0],
         marker_topic=once.marker_topic or options.topic or "__consumer_offsets",
         timeout_ms=once.timeout_ms,
         delivery_timeout_ms=options.delivery_timeout_ms,
-        checkpoint=once.checkpoint,
-        is_versioned=not options.streaming and once.checkpoint is None,
+        checkpoint=once.checkpoint if is_query else None,
+        is_versioned=not is_query,
         resume_at=once.resume_at,
         torn_batch=once.torn_batch,
         marker=once.marker,

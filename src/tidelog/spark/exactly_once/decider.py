@@ -115,7 +115,7 @@ class Decider:
             self._end_earlier(marker)
         if entries is not None:
             others = self._others(reports, is_first)
-            if entries or others:
+            if entries or others or (marker is None and self._has_topic()):
                 self._check_open(batch, entries, own, reports)
                 self._decide(owner, Marker(batch, run, planned.print, entries, owner[1:]))
                 self._carry_out(batch, entries)
@@ -276,6 +276,12 @@ class Decider:
         partitions = 0 if found is None else len(found.partitions)
         if parts > partitions:
             raise stops.too_many_tasks(marker.batch, len(marker.entries), parts, topic, partitions)
+
+    def _has_topic(self) -> bool:
+        """Whether a first marker can be left by a batch without rows. With it, a marker that is missing later
+        has expired."""
+        topic = self._settings.marker_topic
+        return topic in self._cluster.describe([topic])
 
     def _is_decided(self, marker: Marker) -> bool:
         found = self._read_marker()
