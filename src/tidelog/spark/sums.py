@@ -18,7 +18,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tidelog.spark.compiled import Bytes, Int64s, compiled, part, read_only, uint64
+from tidelog.base.compiled import Bytes, Int64s, compiled, part, read_only, uint64
 from tidelog.spark.scatter import INPUTS, Blobs, Inputs
 
 _FACTOR = 0x9E3779B97F4A7C15

@@ -20,10 +20,14 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from tests.spark.programs import awaited
 from tidelog.client.cluster import LATEST, Cluster, TopicPartition
+from tidelog.client.exchange import LIST_TRANSACTIONS, KioExchange
 from tidelog.client.reader import RangeReader
 from tidelog.client.transaction_messages import Opened
 from tidelog.protocol.batch import LENGTH_OVERHEAD, read_header
+from tidelog.protocol.errors import ErrorCode
+from tidelog.protocol.messages import make
 from tidelog.protocol.records import build_batch, read_records
 from tidelog.spark.exactly_once.decider import Clock, Decider, JobDecider, SinkMemory, SinkSettings
 from tidelog.spark.exactly_once.tasks import Place, Slots, TaskReport, TaskTransaction
@@ -32,6 +36,7 @@ from tidelog.testing import Broker
 PARTITIONS = 2
 TIMEOUT_MS = 600_000
 HELD_SECONDS_MAX = 120.0
+LOADING = (ErrorCode.coordinator_load_in_progress, ErrorCode.coordinator_not_available)
 Rows = Sequence[str]
 
 
@@ -249,9 +254,9 @@ class Held:
 
 
 class World:
-    def __init__(self, folder: Path, broker: Broker) -> None:
+    def __init__(self, folder: Path, bootstrap: str) -> None:
         self._folder = folder
-        self.bootstrap = broker.bootstrap_servers
+        self.bootstrap = bootstrap
         self.cluster = Cluster({"bootstrap.servers": self.bootstrap})
 
     def query(self, **options: Any) -> Query:
@@ -266,7 +271,25 @@ class World:
     def open_count(self, query: Query) -> int:
         return self.log(query).open_count
 
+    def _markers_are_written(self, query: Query) -> bool:
+        """A broker may answer the end of a transaction before its markers are in the log."""
+        exchange = KioExchange(
+            LIST_TRANSACTIONS,
+            lambda types: make(
+                types.ListTransactionsRequest,
+                state_filters=("PrepareCommit", "PrepareAbort"),
+                producer_id_filters=(),
+                duration_filter=-1,
+                transactional_id_pattern=None,
+            ),
+        )
+        answer = self.cluster.any_broker(exchange, self.cluster.attempts("listing transactions"))
+        assert answer.error_code in (0, *LOADING), answer.error_code
+        ids = [row.transactional_id for row in answer.transaction_states]
+        return answer.error_code == 0 and not any(name.startswith(query.query_id) for name in ids)
+
     def log(self, query: Query) -> Log:
+        awaited(lambda: self._markers_are_written(query), "the markers are not written")
         log = Log()
         for partition in range(PARTITIONS):
             place = TopicPartition(query.topic, partition)
@@ -319,4 +342,4 @@ class Log:
 @contextmanager
 def world(folder: Path, properties: Mapping[str, object] | None = None) -> Iterator[World]:
     with Broker(num_partitions=PARTITIONS, **(properties or {})) as broker:
-        yield World(folder, broker)
+        yield World(folder, broker.bootstrap_servers)
