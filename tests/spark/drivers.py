@@ -48,7 +48,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from tests.spark.programs import PROGRAM_SECONDS_MAX, awaited
-from tests.spark.queries import numbers, read
+from tests.spark.queries import numbers, read, run_to_end
 from tidelog.client.transaction_messages import Opened
 from tidelog.client.transactions import Transactions
 from tidelog.spark.options import ReadOptions, WriteOptions
@@ -231,12 +231,10 @@ class Driver:
         topic = topic.option("kafka.bootstrap.servers", self.bootstrap).option("kafka.batch.size", 200)
         table = frame.select("partition", "offset", "value").writeStream.format("parquet")
         table = table.option("path", self.table)
-        queries = [
-            writer.option("checkpointLocation", f"{self.folder}/{name}").trigger(availableNow=True).start()
-            for name, writer in (("to-topic", topic), ("to-table", table))
-        ]
-        for query in queries:
-            query.awaitTermination()
+        run_to_end(
+            topic.option("checkpointLocation", f"{self.folder}/to-topic"),
+            table.option("checkpointLocation", f"{self.folder}/to-table"),
+        )
         self._copies.write_text(json.dumps(asdict(self._read_back(spark))))
         spark.stop()
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.soak import is_soak
 from tests.spark.conftest import NewTopic
-from tests.spark.queries import everything, fill, finished, numbered, read, stream, with_options
+from tests.spark.queries import everything, fill, numbered, read, run_to_end, stream, with_options
 from tidelog.client.cluster import Cluster
 from tidelog.spark import to_topic
 
@@ -38,7 +38,7 @@ def values(spark: SparkSession, bootstrap: str, topic: str) -> list[bytes]:
 def start(frame: DataFrame, bootstrap: str, folder: Path, mode: str = "append", **options: object) -> None:
     writer = with_options(frame.writeStream.format("tidelog").outputMode(mode), bootstrap, options)
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
-    finished(writer.trigger(availableNow=True).start())
+    run_to_end(writer)
 
 
 def forget_the_last_commit(folder: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_repeated_foreach_batch_is_there_once_for_each_name(
         frame = source(spark, bootstrap, origin).selectExpr(*WORST)
         writer = frame.writeStream.foreachBatch(both)
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        finished(writer.trigger(availableNow=True).start())
+        run_to_end(writer)
         if not life:
             forget_the_last_commit(tmp_path)
     assert values(spark, bootstrap, target) == sorted([b"%d" % number for number in range(5)] * 2)
@@ -174,7 +174,7 @@ def test_a_repeated_foreach_batch_is_there_once_for_each_name(
     writer = frame.writeStream.foreachBatch(twice)
     writer = writer.option("checkpointLocation", str(tmp_path / "refused"))
     with pytest.raises(Exception, match="name=one is used twice"):
-        finished(writer.trigger(availableNow=True).start())
+        run_to_end(writer)
 
 
 def test_at_least_once_opens_no_transaction(
