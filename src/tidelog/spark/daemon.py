@@ -17,7 +17,9 @@ import sys
 TASKS = "pyspark.worker"
 LOADED = (
     "tidelog.client.sender",
+    "tidelog.client.transactions",
     "tidelog.spark.columns",
+    "tidelog.spark.exactly_once.tasks",
     "tidelog.spark.reading",
     "tidelog.spark.rows",
     "tidelog.spark.source",
