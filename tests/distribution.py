@@ -31,6 +31,9 @@ SHARED = (
     ("tests/compat/cluster/test_java_", JAVA),
 )
 
+WITHOUT_SPARK = ("tests/spark/exactly_once/",)
+"""Files of Spark's folder that start none: a turn each."""
+
 FIRST = (
     "tests/spark/",
     "tests/chaos/test_chaos.py",
@@ -54,6 +57,8 @@ FIRST = (
 def turn_of(node_id: str) -> str:
     if node_id.startswith(ALONE):
         return node_id
+    if node_id.startswith(WITHOUT_SPARK):
+        return node_id.partition("::")[0]
     return next((turn for start, turn in SHARED if node_id.startswith(start)), node_id.partition("::")[0])
 
 

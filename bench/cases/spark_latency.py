@@ -34,25 +34,32 @@ METHOD = (
 def rows(
     spark: SparkProcess, broker: RunningBroker, connectors: Mapping[str, str], seconds: float
 ) -> list[Row]:
-    taken = {name: _latencies(spark, broker, connector, seconds) for name, connector in connectors.items()}
+    """Tidelog with both guarantees, beside the connector, which copies at least once."""
+    theirs = _latencies(spark, broker, connectors["Kafka"], seconds, {})
     found = []
-    for name, fraction in (("p50", 0.50), ("p99", 0.99)):
-        samples = {column: Sample(percentile(values, fraction)) for column, values in taken.items()}
-        case = f"Spark, event to its copy in another topic, {name}"
-        found.append(Row(case, "ms", samples["Tidelog"], samples["Kafka"]))
+    for guarantee in ("at-least-once", "exactly-once"):
+        options = {"deliveryGuarantee": guarantee}
+        ours = _latencies(spark, broker, connectors["Tidelog"], seconds, options)
+        for name, fraction in (("p50", 0.50), ("p99", 0.99)):
+            measured, connector = (Sample(percentile(values, fraction)) for values in (ours, theirs))
+            case = f"Spark, event to its copy in another topic, {guarantee}, {name}"
+            found.append(Row(case, "ms", measured, connector))
     return found
 
 
-def _latencies(spark: SparkProcess, broker: RunningBroker, connector: str, seconds: float) -> list[int]:
+def _latencies(
+    spark: SparkProcess, broker: RunningBroker, connector: str, seconds: float, options: Mapping[str, str]
+) -> list[int]:
     """Milliseconds of each event that counts."""
-    events = Topic(f"events-{connector}", 1, broker)
-    copies = Topic(f"copies-{connector}", 1, broker)
+    label = "-".join([connector, *options.values()])
+    events = Topic(f"events-{label}", 1, broker)
+    copies = Topic(f"copies-{label}", 1, broker)
     with Admin(broker.host, broker.port) as admin:
         admin.create_topic(events.name, 1)
         admin.create_topic(copies.name, 1, {"message.timestamp.type": "LogAppendTime"})
     bootstrap = f"{broker.host}:{broker.port}"
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
-    checkpoint = str(broker.site.directory / f"checkpoint-{connector}")
+    checkpoint = str(broker.site.directory / f"checkpoint-{label}")
     spark.ask(
         "copy",
         format=connector,
@@ -60,15 +67,16 @@ def _latencies(spark: SparkProcess, broker: RunningBroker, connector: str, secon
         topic=events.name,
         to=copies.name,
         checkpoint=checkpoint,
+        written=dict(options),
     )
     send_event(producer, events.name)
     _wait_for(copies, 1, FIRST_SECONDS_MAX)
     warm_up = int(EVENTS_PER_SECOND * seconds * WARM_UP_SHARE)
     count = warm_up + int(EVENTS_PER_SECOND * seconds)
     _send_paced(producer, events.name, count)
-    _wait_for(copies, 1 + count, LAST_SECONDS_MAX)
+    copied = read_all(bootstrap, copies.name, 1 + count)  # an end offset also counts markers
     spark.ask("stop_copying")
-    return latencies_of(read_all(bootstrap, copies.name, 1 + count))[1 + warm_up :]
+    return latencies_of(copied)[1 + warm_up :]
 
 
 def _send_paced(producer: Producer, topic: str, count: int) -> None:

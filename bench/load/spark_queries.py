@@ -98,6 +98,7 @@ class Queries:
             self._rows.write.format(question["format"])
             .option("kafka.bootstrap.servers", question["bootstrap"])
             .option("topic", question["topic"])
+            .options(**question.get("options", {}))
         )
         started = time.perf_counter()
         writer.mode("append").save()
@@ -111,6 +112,7 @@ class Queries:
             .option("kafka.bootstrap.servers", question["bootstrap"])
             .option("topic", question["to"])
             .option("checkpointLocation", question["checkpoint"])
+            .options(**question.get("written", {}))
             .start()
         )
         return {}

@@ -132,7 +132,7 @@ def test_rows_that_a_connector_does_not_read_are_noticed(broker: Any) -> None:
 
 def test_rows_that_are_not_in_the_log_after_a_write_are_noticed(broker: Any) -> None:
     with pytest.raises(BadAnswer, match="tidelog wrote 10 rows, and the topic has 0"):
-        contest(broker, {"rows": 10}, {"seconds": 1.0})._write(100, "tidelog", 10)
+        contest(broker, {"rows": 10}, {"seconds": 1.0})._write(100, "at-least-once", "tidelog", 10)
 
 
 def test_the_connectors_take_turns_with_the_same_options(broker: Any) -> None:

@@ -5,7 +5,9 @@
 
 The program copies one topic to another and to a Parquet table, as two queries of all that is available, and
 tells what both have in the end. It registers the source with a stop at each step: at the one that
-`TIDELOG_STOP_AT` names, the first process that comes there says so by a file and does not go on.
+`TIDELOG_STOP_AT` names, the first process that comes there says so by a file and does not go on. The copy to
+the topic has the worst plan there is: other keys and headers in each attempt, another number of tasks in each
+life.
 
 | step         | where it stops                                                                     |
 |--------------|------------------------------------------------------------------------------------|
@@ -14,7 +16,12 @@ tells what both have in the end. It registers the source with a stop at each ste
 | read         | a task has handed out its first rows                                               |
 | write        | a task of the sink has taken rows and sent what fills a batch                       |
 | written      | a task of the sink has all acknowledged, and has told nobody                        |
-| commit       | all tasks are done, the batch is not in the commit log                             |
+| commit       | all tasks are done, the driver has asked the brokers nothing                       |
+| own          | the driver has a new identity of the sink                                          |
+| marker       | the marker is in the driver's transaction, which is open                           |
+| decided      | that is committed, and no transaction of a task                                    |
+| ended        | the transaction of one task is committed                                           |
+| committed    | those of all tasks are, and the batch is not in the commit log                     |
 | next         | the batch is in the commit log and the next one has begun                          |
 
 **Invariant:** killed means all of it at once: the driver, its JVM, its Python workers.
@@ -24,11 +31,12 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,18 +48,22 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from tests.spark.programs import PROGRAM_SECONDS_MAX, awaited
-from tests.spark.queries import numbers, read
+from tests.spark.queries import numbers, read, run_to_end
+from tidelog.client.transaction_messages import Opened
+from tidelog.client.transactions import Transactions
 from tidelog.spark.options import ReadOptions, WriteOptions
+from tidelog.spark.reading import cluster_of
 from tidelog.spark.session import register_source
 from tidelog.spark.source import LogStreamReader, TidelogSource
-from tidelog.spark.writing import StreamWriter
+from tidelog.spark.writing import InTransaction, StreamWriter
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 ROOT = Path(__file__).resolve().parents[2]
-STEPS = ("latestOffset", "partitions", "read", "write", "written", "commit", "next")
+IN_COMMIT = ("own", "marker", "decided", "ended", "committed")
+STEPS = ("latestOffset", "partitions", "read", "write", "written", "commit", *IN_COMMIT, "next")
 STOP_AT, STOP_FILE = "TIDELOG_STOP_AT", "TIDELOG_STOP_FILE"
 OFFSETS_PER_TRIGGER = 60
 SETTINGS = {
@@ -109,9 +121,44 @@ class StoppingWriter(StreamWriter):
         return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        if any(messages):
-            stop_at("commit")
+        reports = [message.report for message in messages if isinstance(message, InTransaction)]
+        if not any(report.opened for report in reports):
+            super().commit(messages, batchId)
+            return
+        stop_at("commit")
+        cluster = cluster_of(self._options.properties)
+        if not isinstance(cluster.transactions, StoppingTransactions):
+            stopping: Any = StoppingTransactions(cluster.transactions)
+            cluster.transactions = stopping
         super().commit(messages, batchId)
+        stop_at("committed")
+
+
+class StoppingTransactions:
+    """The requests of the driver, with the steps between them."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transactions, name)
+
+    def begin(self, transactional_id: str, timeout_ms: int) -> Opened:
+        opened = self._transactions.begin(transactional_id, timeout_ms)
+        stop_at("own")
+        return opened
+
+    def commit_offsets(self, *arguments: Any) -> None:
+        self._transactions.commit_offsets(*arguments)
+        stop_at("marker")
+
+    def end(self, opened: Collection[Opened], *, commits: bool, timeout_ms: int) -> dict[Opened, int]:
+        codes: dict[Opened, int] = {}
+        for each in opened:
+            codes |= self._transactions.end([each], commits=commits, timeout_ms=timeout_ms)
+            if commits:
+                stop_at("decided" if each.transactional_id.count("/") == 1 else "ended")
+        return codes
 
 
 def _stopping(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -173,17 +220,21 @@ class Driver:
         spark = session("driver", master="local[2]", config=SETTINGS)
         register_source(spark, StoppingSource)
         frame = self._read(spark)
-        topic = frame.select("key", "value").writeStream.format("tidelog").option("topic", self.target)
+        tasks = random.randint(1, 4)
+        worst = frame.repartition(tasks).selectExpr(
+            "concat(cast(key as string), uuid()) key",
+            "value",
+            "array(named_struct('key', 'computed', 'value', cast(cast(now() as string) as binary))) headers",
+        )
+        topic = worst.writeStream.format("tidelog").option("topic", self.target)
         # A small batch is full and under way before the task has all its rows.
         topic = topic.option("kafka.bootstrap.servers", self.bootstrap).option("kafka.batch.size", 200)
         table = frame.select("partition", "offset", "value").writeStream.format("parquet")
         table = table.option("path", self.table)
-        queries = [
-            writer.option("checkpointLocation", f"{self.folder}/{name}").trigger(availableNow=True).start()
-            for name, writer in (("to-topic", topic), ("to-table", table))
-        ]
-        for query in queries:
-            query.awaitTermination()
+        run_to_end(
+            topic.option("checkpointLocation", f"{self.folder}/to-topic"),
+            table.option("checkpointLocation", f"{self.folder}/to-table"),
+        )
         self._copies.write_text(json.dumps(asdict(self._read_back(spark))))
         spark.stop()
 
@@ -195,7 +246,17 @@ class Driver:
         table = spark.read.parquet(self.table)
         places = sorted((row.partition, row.offset) for row in table.collect())
         return Copies(
-            numbers(read(spark, "tidelog", self.bootstrap, subscribe=self.target)), numbers(table), places
+            numbers(
+                read(
+                    spark,
+                    "tidelog",
+                    self.bootstrap,
+                    subscribe=self.target,
+                    kafka_isolation_level="read_committed",
+                )
+            ),
+            numbers(table),
+            places,
         )
 
     def _read(self, spark: SparkSession) -> DataFrame:

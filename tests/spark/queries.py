@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 QUERY_SECONDS_MAX = 240  # below the limit of a test
 STARTED_MS = 1_700_000_000_000  # the timestamp of the first record of each partition
+TOO_SLOW = "Python worker failed to connect back"
+RESTARTS_MAX = 20  # of a query on a busy machine
 SPACING_MS = 1_000  # between two records
 
 
@@ -118,6 +120,23 @@ def finished(query: StreamingQuery) -> StreamingQuery:
     finally:
         query.stop()
     return query
+
+
+def run_to_end(*writers: Any) -> None:
+    """Write all that is available, with all writers at once. A query that ends because a Python process took
+    more than ten seconds to start, which Spark lets nobody change, goes on from its checkpoint."""
+    queries = [writer.trigger(availableNow=True).start() for writer in writers]
+    for writer, query in zip(writers, queries, strict=True):
+        restarts = 0
+        while True:
+            try:
+                finished(query)
+                break
+            except Exception as failure:
+                restarts += 1
+                if TOO_SLOW not in str(failure) or restarts > RESTARTS_MAX:
+                    raise
+            query = writer.trigger(availableNow=True).start()
 
 
 def row_counts(query: StreamingQuery) -> list[int]:

@@ -44,6 +44,7 @@ from tidelog.client.metadata import MetadataExchange
 from tidelog.client.policies import policy_exchange, says_compact
 from tidelog.client.properties import Address, Properties, read_number
 from tidelog.client.routes import Routes
+from tidelog.client.transactions import Transactions
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
@@ -71,6 +72,7 @@ class Cluster:
         self._timeout_ms = read_number(self.properties, "default.api.timeout.ms", 60_000)
         self._routes = Routes(self.properties)
         self._coordinator: tuple[str, Address] | None = None  # of the group that was asked about last
+        self.transactions = Transactions(self._routes, self.properties)
 
     def __enter__(self) -> Self:
         return self

@@ -79,6 +79,7 @@ class Connection:
         self._answers: dict[int, Any] = {}
         self._last_correlation = 0
         self._versions: dict[int, tuple[int, int]] = {}
+        self._levels: dict[str, int] = {}
         self._expires = float("inf")
         self._frames = AnswerFrames(ANSWER_SIZE_MIN, GREETING_SIZE_MAX, SpareBuffers())
         self._socket: socket.socket | None = None
@@ -107,6 +108,10 @@ class Connection:
     @property
     def under_way_count(self) -> int:
         return len(self._under_way)
+
+    def level_of(self, feature: str) -> int:
+        """The level of a feature that the cluster has finalized; 0 for one that it has not."""
+        return self._levels.get(feature, 0)
 
     def version_of(self, api: Api) -> int:
         """The newest version that both ends support."""
@@ -271,6 +276,8 @@ class Connection:
                 f"{self.address} answered ApiVersions with {name_of(answer.error_code)}"
             )
         self._versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        features = getattr(answer, "finalized_features", ())
+        self._levels = {feature.name: feature.max_version_level for feature in features}
         self._frames.size_max = ANSWER_SIZE_MAX
 
     def _ask_versions(self, version: int) -> Any:

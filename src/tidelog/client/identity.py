@@ -16,7 +16,15 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.codes import name_of, passes
 from tidelog.client.errors import ConnectionLost, Refused, TopicPartition
 from tidelog.client.exchange import INIT_PRODUCER_ID, KioExchange
-from tidelog.protocol.batch import CRC_POSITION, NO_PRODUCER_ID, NO_SEQUENCE, compute_crc
+from tidelog.client.transaction_messages import Opened
+from tidelog.protocol.batch import (
+    ATTRIBUTES_POSITION,
+    CRC_POSITION,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    TRANSACTIONAL_BIT,
+    compute_crc,
+)
 from tidelog.protocol.errors import ErrorCode
 from tidelog.protocol.messages import make
 
@@ -28,9 +36,17 @@ _NO_EPOCH = -1
 
 
 class ProducerIdentity:
-    def __init__(self, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = _NO_EPOCH) -> None:
+    """With a transactional id, every batch is part of the transaction that is open under the epoch."""
+
+    def __init__(
+        self,
+        producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = _NO_EPOCH,
+        transactional_id: str | None = None,
+    ) -> None:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+        self.transactional_id = transactional_id
         self.next_sequences: dict[TopicPartition, int] = {}
 
     @property
@@ -43,9 +59,16 @@ class ProducerIdentity:
         if self.is_idempotent:
             sequence = self.next_sequences.get(partition, 0)
             self.next_sequences[partition] = (sequence + record_count) & SEQUENCE_MASK
+        if self.transactional_id is not None:
+            batch[ATTRIBUTES_POSITION + 1] |= TRANSACTIONAL_BIT
         _PRODUCER.pack_into(batch, _PRODUCER_POSITION, self.producer_id, self.producer_epoch, sequence)
         with memoryview(batch) as view:
             _CRC.pack_into(batch, CRC_POSITION, compute_crc(view, 0, len(view)))
+
+
+def identity_of(opened: Opened) -> ProducerIdentity:
+    """The identity of a producer whose batches are part of that transaction."""
+    return ProducerIdentity(opened.producer_id, opened.producer_epoch, opened.transactional_id)
 
 
 def acquire_identity(cluster: Cluster) -> ProducerIdentity:

@@ -20,7 +20,7 @@ from collections import deque
 from tidelog.base.files import Buffer
 from tidelog.client.connection import Connection
 from tidelog.client.errors import TopicPartition
-from tidelog.client.exchange import PRODUCE
+from tidelog.client.exchange import PRODUCE, TRANSACTIONAL_PRODUCE
 from tidelog.client.produce import ProduceResponse, decode_produce_response, encode_produce_request
 
 
@@ -126,9 +126,11 @@ class Channel:
 
 
 class ProduceExchange:
-    api = PRODUCE
-
-    def __init__(self, acks: int, timeout_ms: int, batches: list[Outgoing]) -> None:
+    def __init__(
+        self, acks: int, timeout_ms: int, batches: list[Outgoing], transactional_id: str | None = None
+    ) -> None:
+        self.api = PRODUCE if transactional_id is None else TRANSACTIONAL_PRODUCE
+        self._transactional_id = transactional_id
         self._acks = acks
         self._timeout_ms = timeout_ms
         topics: dict[str | bytes, list[tuple[int, Buffer]]] = {}
@@ -139,7 +141,13 @@ class ProduceExchange:
 
     def encode(self, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
         return encode_produce_request(
-            version, correlation_id, client_id, self._acks, self._timeout_ms, self._topics
+            version,
+            correlation_id,
+            client_id,
+            self._acks,
+            self._timeout_ms,
+            self._topics,
+            self._transactional_id,
         )
 
     def decode(self, data: memoryview, position: int, version: int) -> ProduceResponse:

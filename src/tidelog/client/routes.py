@@ -87,6 +87,11 @@ class Routes:
                 raise Refused(f"topic {topic.name!r}: {name_of(topic.error_code)}", topic.error_code)
         return found
 
+    def brokers(self, attempts: Attempts) -> list[Address]:
+        """The addresses of all brokers, as one of them lists them now."""
+        self.refresh((), attempts)
+        return list(self._nodes.values())
+
     def learn(self, topics: Collection[str], attempts: Attempts) -> None:
         """Look up the topics whose leaders are unknown, in one request."""
         self._drop_if_forked()

@@ -44,7 +44,11 @@ _FENCED = (ErrorCode.out_of_order_sequence_number, ErrorCode.unknown_producer_id
 
 
 class Sender:
-    def __init__(self, cluster: Cluster, *, properties: Mapping[str, str]) -> None:
+    """With the `identity` of a transactional producer, all batches are part of its open transaction."""
+
+    def __init__(
+        self, cluster: Cluster, *, properties: Mapping[str, str], identity: ProducerIdentity | None = None
+    ) -> None:
         self._cluster = cluster
         self._acks, self._is_idempotent = _read_acks(properties)
         self._in_flight_max = _read_in_flight(properties, self._is_idempotent)
@@ -53,7 +57,8 @@ class Sender:
         self._timeout_ms = read_number(properties, "request.timeout.ms", 30_000)
         self._backoff_seconds = read_number(properties, "retry.backoff.ms", 100) / 1_000
         self._backoff_seconds_max = read_number(properties, "retry.backoff.max.ms", 1_000) / 1_000
-        self._identity: ProducerIdentity | None = None
+        self._identity = identity
+        self._transactional_id = None if identity is None else identity.transactional_id
         self._lanes: dict[TopicPartition, Lane] = {}
         self._channels: dict[Connection, Channel] = {}
         self._topics: set[str] = set()
@@ -153,7 +158,7 @@ class Sender:
         batches = channel.gather(self._request_size_max, self._in_flight_max, deadline)
         if not batches:
             return False
-        exchange = ProduceExchange(self._acks, self._timeout_ms, batches)
+        exchange = ProduceExchange(self._acks, self._timeout_ms, batches, self._transactional_id)
         try:
             correlation = channel.connection.send(exchange, is_answered=self._acks != 0)
         except ConnectionLost as problem:

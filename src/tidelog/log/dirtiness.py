@@ -62,8 +62,8 @@ def _delay_ms(log: Log, place: int, compaction: Compaction, now_ms: int) -> int:
 
 
 def is_idle(log: Log, compaction: Compaction, now_ms: int) -> bool:
-    """Whether the active segment has records that must be compacted by now: it is to be rolled. History that is
-    written today has waited no longer than its segment is there."""
+    """Whether the active segment has records that must be compacted by now: it is to be rolled. History
+    that is written today has waited no longer than its segment is there."""
     active, oldest_ms = log.active, now_ms - compaction.max_lag_ms
     if not active.size or active.created_ms >= oldest_ms:
         return False

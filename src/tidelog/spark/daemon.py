@@ -19,7 +19,9 @@ from tidelog.spark.workers import make_quiet, without_hypothesis
 TASKS = "pyspark.worker"
 LOADED = (
     "tidelog.client.sender",
+    "tidelog.client.transactions",
     "tidelog.spark.columns",
+    "tidelog.spark.exactly_once.tasks",
     "tidelog.spark.reading",
     "tidelog.spark.rows",
     "tidelog.spark.source",

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.client.errors import TopicPartition
+from tidelog.spark import once_options as once
 from tidelog.spark import option_rows as rows
+from tidelog.spark.once_options import OnceOptions
 from tidelog.spark.option_forms import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
@@ -113,8 +115,14 @@ class WriteOptions:
     delivery_timeout_ms: int
     request_timeout_ms: int
     max_request_size: int
+    guarantee: str
+    once: OnceOptions
     properties: Mapping[str, str]
     ignored: tuple[str, ...]
+
+    @property
+    def is_exactly_once(self) -> bool:
+        return self.guarantee == once.EXACTLY_ONCE
 
     @classmethod
     def parse(cls, raw: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -135,8 +143,10 @@ class WriteOptions:
             delivery_timeout_ms=_delivery_timeout_ms(given),
             request_timeout_ms=rows.REQUEST_TIMEOUT_MS.value(given),
             max_request_size=rows.MAX_REQUEST_SIZE.value(given),
+            guarantee=_guarantee(given),
+            once=OnceOptions.parse(given),
             properties=given.properties(),
-            ignored=given.ignored(rows.WRITE_ROWS),
+            ignored=given.ignored((*rows.WRITE_ROWS, *once.ONCE_ROWS)),
         )
 
 
@@ -278,6 +288,18 @@ def _idempotence(given: Given) -> bool:
     if wanted and lacking:
         raise OptionError(f"{rows.ENABLE_IDEMPOTENCE.name}=true: expected {' and '.join(lacking)} with it")
     return not lacking if wanted is None else wanted
+
+
+def _guarantee(given: Given) -> str:
+    """Exactly once where possible; an error only if it was requested and is impossible."""
+    wanted, is_possible = once.DELIVERY_GUARANTEE.maybe(given), _idempotence(given)
+    if wanted == once.EXACTLY_ONCE and not is_possible:
+        raise OptionError(
+            f"{once.DELIVERY_GUARANTEE.name}={wanted}: expected {rows.ENABLE_IDEMPOTENCE.name}=true with it, "
+            f"and what that needs: {rows.ACKS.name}=all, {rows.RETRIES.name} above 0 and "
+            f"{rows.MAX_IN_FLIGHT.name} of at most {IN_FLIGHT_OF_IDEMPOTENCE_MAX}"
+        )
+    return wanted or (once.EXACTLY_ONCE if is_possible else once.AT_LEAST_ONCE)
 
 
 def _delivery_timeout_ms(given: Given) -> int:

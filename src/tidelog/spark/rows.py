@@ -22,6 +22,7 @@ from tidelog.protocol import compression
 from tidelog.protocol.batch import HEADER, LENGTH_OVERHEAD, NO_PRODUCER_ID, NO_SEQUENCE
 from tidelog.spark import scatter
 from tidelog.spark.inputs import read_rows
+from tidelog.spark.sums import number_of_topic, sum_rows
 
 EncodedBatch = tuple[str, int, bytearray, int]
 
@@ -46,9 +47,11 @@ class RowEncoder:
         batch_bytes: int,
         now_ms: Callable[[], int],
         seed: int = 0,
+        sums: bool = False,
     ) -> None:
         self._partition_count = partition_count
         self._topic = topic
+        self._sums = sums
         self._codec = codec
         self._level = level
         self._batch_bytes = batch_bytes
@@ -61,10 +64,15 @@ class RowEncoder:
         self._buffers: list[bytearray] = []
         self._rooms: list[int] = []  # of each slot: the size of its next buffer
         self._opened_ms: list[int] = []
+        self._topic_numbers = np.zeros(0, np.int64)
+        self.row_count = 0
+        self.row_sum = 0  # see `sums`; a multiple of 2**64 may be missing
 
     def add(self, rows: pa.RecordBatch) -> Iterator[EncodedBatch]:
         """Add rows; the batches that became full."""
         inputs = read_rows(rows, self._topic, self._rows_of)
+        self.row_count += rows.num_rows
+        self.row_sum += int(sum_rows(inputs, rows.num_rows, self._topic_numbers)) if self._sums else 0
         at = np.zeros(scatter.AT_FIELDS, np.int64)
         while True:
             status = scatter.scatter(inputs, rows.num_rows, self._batch_bytes, self._table, self._slots, at)
@@ -103,6 +111,8 @@ class RowEncoder:
         self._table = np.concatenate([self._table, entry])
         self._slots = np.concatenate([self._slots, slots])
         self._topics[name] = row
+        self._topic_numbers = np.append(self._topic_numbers, np.int64(number_of_topic(name)))
+        self._topic_numbers.flags.writeable = False
         self._places += [(name, row, partition) for partition in range(partitions)]
         self._buffers += [bytearray()] * partitions
         self._rooms += [_FIRST_ROOM] * partitions

@@ -73,7 +73,7 @@ class Inputs(NamedTuple):
 
 
 _BLOBS = cast(Any, types.NamedTuple)([read_only(kind) for kind in get_type_hints(Blobs).values()], Blobs)
-_INPUTS = cast(Any, types.NamedTuple)(
+INPUTS = cast(Any, types.NamedTuple)(
     [_BLOBS if kind is Blobs else read_only(kind) for kind in get_type_hints(Inputs).values()], Inputs
 )
 
@@ -190,7 +190,7 @@ def _put_field(address: int, ends: Int64s, data: Bytes, valid: Bytes, entry: int
     return address + size
 
 
-@compiled(types.int64(_INPUTS, types.int64, types.int64, TABLE, TABLE, INT64S))
+@compiled(types.int64(INPUTS, types.int64, types.int64, TABLE, TABLE, INT64S))
 def scatter(rows: Inputs, count: int, size_max: int, topics: Int64s, slots: Int64s, at: Int64s) -> int:
     """Write the rows from the cursor on into the buffers of their partitions, no batch above `size_max`."""
     # Unpacked once: numba counts references for each use of a tuple.
