@@ -86,15 +86,17 @@ class Transactions:
             self._abort()
             return False
         except KafkaException as failed:
-            self._see(failed.args[0])
-            self._abort()
-            return False
+            raise GivenUp(str(failed)) from failed
         return True
 
     def send_offsets(self, *asked: Any) -> None:
         self._tried(self.producer.send_offsets_to_transaction, *asked, CALL_S)
 
     def _abort(self) -> None:
+        """Once all is acknowledged. What is not may be in the log: librdkafka gives its sequence to a record
+        of the next transaction, which is then taken for a repeat. A new process has another epoch."""
+        if self.producer.flush(CALL_S):
+            raise GivenUp("not all is acknowledged")
         try:
             self._tried(self.producer.abort_transaction, CALL_S)
         except KafkaException as failed:
@@ -143,7 +145,6 @@ class Teller:
         for place, (account, amount) in enumerate(zip(accounts, [*amounts, -sum(amounts)], strict=True)):
             producer.produce(self._topic, f"{self._name}|{number}|{place}|{amount}", partition=account)
         if self._chance.random() < TAKEN_BACK:
-            producer.flush(CALL_S)
             raise Aborted
 
 
