@@ -23,7 +23,7 @@ SETTINGS = {
     "log.segment.bytes": str(48 * 1024),
     "log.cleaner.backoff.ms": "20",
     "log.cleaner.min.cleanable.ratio": "0.01",
-    "log.cleaner.io.max.bytes.per.second": "1000000",  # so that a round takes a while
+    "log.cleaner.io.max.bytes.per.second": "2000000",  # so that a round takes a while
     "log.flush.offset.checkpoint.interval.ms": "300",
 }
 Model = dict[bytes, bytes | None]
@@ -44,11 +44,12 @@ def test_kills_in_the_middle_of_compaction_leave_the_newest_values(tmp_path: Pat
             for _ in range(SOAK_KILLS if is_soak() else SAMPLE_KILLS):
                 folder = _folder(tmp_path)
                 _write_until_cleaning(producer, folder, model, chance)
+                for _ in range(chance.randrange(3)):
+                    _write(producer, model, chance)
                 broker.kill()
                 kills += 1
                 broker.start()
             _write(producer, model, chance)
-            assert producer.flush(WAIT_S) == 0
             found, offsets = _read(broker.bootstrap_servers)
             assert _living(found) == _living(model), f"seed {seed}, after {kills} kills"
             assert offsets == sorted(set(offsets)) and len(offsets) < offsets[-1], "nothing was compacted"
@@ -75,14 +76,9 @@ def _write(producer: Producer, model: Model, chance: random.Random) -> None:
     for _ in range(PORTION):
         key = b"k%d" % chance.randrange(KEY_COUNT)
         value = None if chance.random() < 0.1 else chance.randbytes(20).hex().encode() * 4
-        while True:
-            try:
-                producer.produce(TOPIC, value, key)
-                break
-            except BufferError:
-                producer.poll(0.1)
+        producer.produce(TOPIC, value, key)
         model[key] = value
-    producer.poll(0)
+    assert producer.flush(WAIT_S) == 0
 
 
 def _write_until_cleaning(producer: Producer, folder: Path, model: Model, chance: random.Random) -> None:
@@ -91,7 +87,6 @@ def _write_until_cleaning(producer: Producer, folder: Path, model: Model, chance
     while not any(path.suffix in (".cleaned", ".swap") for path in folder.iterdir()):
         assert time.monotonic() < deadline, "no round has begun"
         _write(producer, model, chance)
-        producer.poll(0.01)
 
 
 def _read(bootstrap: str) -> tuple[Model, list[int]]:
