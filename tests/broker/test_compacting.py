@@ -404,13 +404,14 @@ def test_a_damaged_batch_is_named_once_and_tried_again_when_its_segment_has_gone
     assert first.log.cleaned_offset > 6
 
 
-def test_a_round_that_failed_by_no_fault_of_the_disk_is_told_once_and_tried_again() -> None:
+@pytest.mark.parametrize("failure", [RoundFailed("the cleaner has died"), ValueError("a bug")])
+def test_a_round_that_failed_by_no_fault_of_the_disk_is_told_once_and_tried_again(failure: Exception) -> None:
     tries = 0
 
     def fail(*asked: object) -> None:
         nonlocal tries
         tries += 1
-        raise RoundFailed("the cleaner has died")
+        raise failure
 
     here = Compacted(run=fail)  # type: ignore[arg-type]
     here.fill()

@@ -12,11 +12,15 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.soak import Tally, choose_seed, is_soak, record
+from tidelog.base.files import DiskDirectory
+from tidelog.log.checkpoint import read_offsets
+from tidelog.log.format.names import CLEANED_OFFSETS
 from tidelog.testing.process import BrokerProcess
 
 SAMPLE_KILLS, SOAK_KILLS = 3, 40
 KEY_COUNT = 60
 PORTION = 200  # records between two looks at the folder
+SEGMENTS_MAX = 20
 WAIT_S = 300.0
 TOPIC = "states"
 SETTINGS = {
@@ -44,11 +48,13 @@ def test_kills_in_the_middle_of_compaction_leave_the_newest_values(tmp_path: Pat
             for _ in range(SOAK_KILLS if is_soak() else SAMPLE_KILLS):
                 folder = _folder(tmp_path)
                 _write_until_cleaning(producer, folder, model, chance)
+                for _ in range(chance.randrange(3)):
+                    _write(producer, model, chance)
                 broker.kill()
                 kills += 1
                 broker.start()
             _write(producer, model, chance)
-            assert producer.flush(WAIT_S) == 0
+            _await_cleaned(folder)
             found, offsets = _read(broker.bootstrap_servers)
             assert _living(found) == _living(model), f"seed {seed}, after {kills} kills"
             assert offsets == sorted(set(offsets)) and len(offsets) < offsets[-1], "nothing was compacted"
@@ -75,23 +81,27 @@ def _write(producer: Producer, model: Model, chance: random.Random) -> None:
     for _ in range(PORTION):
         key = b"k%d" % chance.randrange(KEY_COUNT)
         value = None if chance.random() < 0.1 else chance.randbytes(20).hex().encode() * 4
-        while True:
-            try:
-                producer.produce(TOPIC, value, key)
-                break
-            except BufferError:
-                producer.poll(0.1)
+        producer.produce(TOPIC, value, key)
         model[key] = value
-    producer.poll(0)
+    assert producer.flush(WAIT_S) == 0
 
 
 def _write_until_cleaning(producer: Producer, folder: Path, model: Model, chance: random.Random) -> None:
-    """Until a round has written something that is not in its place."""
+    """Until a round has written something that is not in its place. The cleaner is not left behind."""
     deadline = time.monotonic() + WAIT_S
     while not any(path.suffix in (".cleaned", ".swap") for path in folder.iterdir()):
         assert time.monotonic() < deadline, "no round has begun"
-        _write(producer, model, chance)
-        producer.poll(0.01)
+        if len(list(folder.glob("*.log"))) < SEGMENTS_MAX:
+            _write(producer, model, chance)
+        else:
+            time.sleep(0.01)
+
+
+def _await_cleaned(folder: Path) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not read_offsets(DiskDirectory.existing(str(folder.parent)), CLEANED_OFFSETS).get((TOPIC, 0)):
+        assert time.monotonic() < deadline, "no round has ended"
+        time.sleep(0.05)
 
 
 def _read(bootstrap: str) -> tuple[Model, list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import resource
 import select
 import signal
 import subprocess
@@ -195,3 +196,21 @@ def test_what_is_slow_is_said_once(told: list[Event], cleaner: ProcessCleaner) -
     for _ in range(2):
         cleaner._note({"compiled": False})
     assert [event.name for event in told] == ["cleaner slowed"] and WORKER
+
+
+def test_a_process_is_heard_whatever_descriptors_its_pipe_has(
+    tmp_path: Path, cleaner: ProcessCleaner
+) -> None:
+    """A broker has thousands open; `select` takes none above 1,023."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2_000:
+        pytest.skip("the limit of open files is low")
+    request = filled(tmp_path)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2_000), hard))
+    taken = [os.dup(0) for _ in range(1_100)]
+    try:
+        assert cleaner.clean(DiskDirectory(str(tmp_path)), request, go_on).segments
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -105,8 +105,12 @@ class Round(Job):
         directory = self.log.directory
         try:
             self.result = self._run(directory, self.request, self.pace)
+        except OSError:
+            raise
         except (RoundCancelled, RoundFailed, SourcesChanged, Damage) as problem:
             self.problem = problem
+        except Exception as bug:  # no disk has failed
+            self.problem = RoundFailed(f"{type(bug).__name__}: {bug}")
         finally:
             if self.result is None:
                 with suppress(OSError):

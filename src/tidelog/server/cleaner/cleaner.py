@@ -31,7 +31,7 @@ from tidelog.server.cleaner.round import run_round
 WORKER = "tidelog.server.cleaner.worker"
 IDLE_S = 60.0  # how long a process is kept that has nothing to do
 SILENCE_S_MAX = 600.0  # an fsync of a disk that is busy may take minutes
-_LOOK_S = 0.2  # how often it is asked whether the round is still wanted
+_LOOK_MS = 200  # how often it is asked whether the round is still wanted
 _READ_SIZE = 65_536
 
 
@@ -131,8 +131,9 @@ class ProcessCleaner:
     def _read_lines(self, process: subprocess.Popen[bytes]) -> list[dict[str, object]]:
         """What has come within a moment."""
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], _LOOK_S)
-        if not ready:
+        poll = select.poll()  # descriptors may be above what select takes
+        poll.register(process.stdout, select.POLLIN)
+        if not poll.poll(_LOOK_MS):
             return []
         data = os.read(process.stdout.fileno(), _READ_SIZE)
         if not data:
