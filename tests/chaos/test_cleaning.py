@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tests.chaos.awaiting import await_that
 from tests.soak import Tally, choose_seed, is_soak, record
 from tidelog.base.files import DiskDirectory
 from tidelog.log.checkpoint import read_offsets
@@ -88,20 +89,20 @@ def _write(producer: Producer, model: Model, chance: random.Random) -> None:
 
 def _write_until_cleaning(producer: Producer, folder: Path, model: Model, chance: random.Random) -> None:
     """Until a round has written something that is not in its place. The cleaner is not left behind."""
-    deadline = time.monotonic() + WAIT_S
-    while not any(path.suffix in (".cleaned", ".swap") for path in folder.iterdir()):
-        assert time.monotonic() < deadline, "no round has begun"
+
+    def is_cleaning() -> bool:
+        if any(path.suffix in (".cleaned", ".swap") for path in folder.iterdir()):
+            return True
         if len(list(folder.glob("*.log"))) < SEGMENTS_MAX:
             _write(producer, model, chance)
-        else:
-            time.sleep(0.01)
+        return False
+
+    await_that(is_cleaning, "no round has begun", WAIT_S)
 
 
 def _await_cleaned(folder: Path) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not read_offsets(DiskDirectory.existing(str(folder.parent)), CLEANED_OFFSETS).get((TOPIC, 0)):
-        assert time.monotonic() < deadline, "no round has ended"
-        time.sleep(0.05)
+    home = DiskDirectory.existing(str(folder.parent))
+    await_that(lambda: read_offsets(home, CLEANED_OFFSETS).get((TOPIC, 0)), "no round has ended", WAIT_S)
 
 
 def _read(bootstrap: str) -> tuple[Model, list[int]]:
