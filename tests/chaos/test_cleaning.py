@@ -59,9 +59,9 @@ def test_kills_in_the_middle_of_compaction_leave_the_newest_values(tmp_path: Pat
             found, offsets = _read(broker.bootstrap_servers)
             assert _living(found) == _living(model), f"seed {seed}, after {kills} kills"
             assert offsets == sorted(set(offsets)) and len(offsets) < offsets[-1], "nothing was compacted"
-            assert broker.stop() == 0
-        left = [path.name for path in folder.iterdir() if path.suffix == ".swap"]
-        assert left == []
+            assert broker.stop() == 0  # a swap that is prepared then is finished by the next start
+            broker.start()
+            assert _living(_read(broker.bootstrap_servers)[0]) == _living(model)
         outcome = "passed"
     finally:
         record("SIGKILL in the middle of compaction", Tally(outcome, kills, len(model), 0, 0, seed))
