@@ -78,7 +78,8 @@ def frame_id() -> Any:
     return functions.col("id")
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.soak
+@pytest.mark.parametrize("plan", PLANS if is_soak() else [*PLANS][:1])
 def test_a_repeated_batch_is_there_once(
     plan: str, spark: SparkSession, bootstrap: str, new_topic: NewTopic, tmp_path: Path
 ) -> None:
