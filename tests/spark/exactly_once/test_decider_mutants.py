@@ -15,6 +15,7 @@ from random import Random
 import pytest
 
 from tests.sim.cluster_mutants import SOURCE, make_mutant
+from tests.sim.cluster_mutants import _apply as apply_hunk
 from tests.soak import choose_seed, is_soak
 from tests.spark.exactly_once.stories import FOUND, STORIES
 
@@ -50,6 +51,17 @@ def test_a_story_finds_its_bug(chosen: Path | None, tmp_path: Path) -> None:
     patches = Random(choose_seed()).sample(PATCHES, SAMPLE) if chosen is None else [chosen]
     for patch in patches:
         is_found(patch, tmp_path / patch.stem)
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
+def test_a_bug_can_still_be_planted(patch: Path) -> None:
+    """Also where only a few of them are."""
+    _, *parts = ("\n" + patch.read_text("utf-8")).split("\n--- a/")
+    for part in parts:
+        name, _, rest = part.partition("\n")
+        text = (SOURCE / name.strip()).read_text("utf-8")
+        for hunk in rest.split("\n@@ ")[1:]:
+            text = apply_hunk(patch, name, text, hunk.split("\n")[1:])
 
 
 def test_every_story_has_a_bug_that_it_finds() -> None:
