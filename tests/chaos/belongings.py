@@ -19,7 +19,7 @@ from tests.server.wire_client import PATIENCE_S, WireClient
 from tests.wire.harness import DESCRIBE_PRODUCERS, parts
 
 # Gauges of the machine and of time, and the sizes of logs that are still written.
-_PASSED_OVER = ("process_", "tidelog_disk_", "kafka_log_log_")
+_PASSED_OVER = ("process_", "tidelog_disk_", "kafka_log_log_", "kafka_log_logcleaner")
 _SHARE = "_percent"
 _INODE = re.compile(r":\[\d+\]$")
 

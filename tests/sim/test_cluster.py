@@ -74,7 +74,8 @@ def seeds(part: int) -> list[int]:
     named = os.environ.get("TIDELOG_SEED")
     if named:
         return [int(named)] if part == 0 else []
-    return list(range(part, SOAK_COUNT if is_soak() else SAMPLE_COUNT, PART_COUNT))
+    count = (SOAK_COUNT if is_soak() else SAMPLE_COUNT) // PART_COUNT
+    return list(range(part * count, (part + 1) * count))
 
 
 def run(seed: int, kind: type[World] = World) -> World:

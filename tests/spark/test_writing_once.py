@@ -5,6 +5,7 @@ The protocol without Spark is in `exactly_once/`; kills of drivers are in `test_
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.chaos.awaiting import await_that
 from tests.soak import is_soak
 from tests.spark.conftest import NewTopic
 from tests.spark.queries import everything, fill, numbered, read, run_to_end, stream, with_options
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
+SHORT = {"kafka.transaction.timeout.ms": "10000"}
+"""A task that Spark kills may begin its transaction after the job has ended: the timeout ends that."""
+PATIENCE_S = 120.0
 WORST = ("concat(cast(key as string), uuid(), now()) key", "value")
 """A plan that computes other rows in each attempt."""
 
@@ -49,9 +54,11 @@ def forget_the_last_commit(folder: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def nothing_is_open(bootstrap: str) -> None:
+def nothing_is_open(bootstrap: str, folder: Path) -> None:
+    """Of the query that has its checkpoint there; other tests write to the same broker."""
+    query_id = json.loads((folder / "checkpoint" / "metadata").read_text())["id"]
     with Cluster({"bootstrap.servers": bootstrap}) as cluster:
-        assert cluster.transactions.list_open("tidelog-spark-.*") == []
+        assert cluster.transactions.list_open(f"tidelog-spark-{query_id}/.*") == []
 
 
 def source(spark: SparkSession, bootstrap: str, topic: str, **options: object) -> DataFrame:
@@ -92,7 +99,7 @@ def test_a_repeated_batch_is_there_once(
         if not life:
             forget_the_last_commit(tmp_path)
     assert values(spark, bootstrap, target) == sorted(b"%d" % number for number in range(40))
-    nothing_is_open(bootstrap)
+    nothing_is_open(bootstrap, tmp_path)
 
 
 def test_a_copied_checkpoint_and_a_restored_one_stop(
@@ -114,7 +121,7 @@ def test_a_copied_checkpoint_and_a_restored_one_stop(
         start(frame, bootstrap, tmp_path / "backup", topic=target)
     assert "exactlyOnce.resumeAt=" in str(stopped.value)
     assert values(spark, bootstrap, target) == sorted(b"%d" % number for number in range(15))
-    nothing_is_open(bootstrap)
+    nothing_is_open(bootstrap, tmp_path / "first")
 
 
 def failing(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -127,12 +134,15 @@ def failing(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def test_a_job_writes_all_or_nothing(spark: SparkSession, bootstrap: str, topic: str) -> None:
     frame = spark.range(0, 10, 1, 2).selectExpr("cast(cast(id as string) as binary) value")
     with pytest.raises(Exception, match="this row is too much"):
-        write(frame.mapInArrow(failing, "value binary"), bootstrap, topic=topic)
+        write(frame.mapInArrow(failing, "value binary"), bootstrap, topic=topic, **SHORT)
     assert values(spark, bootstrap, topic) == []
     for _ in range(2):
         write(frame, bootstrap, topic=topic)
-    assert Counter(values(spark, bootstrap, topic)) == {b"%d" % number: 2 for number in range(10)}
-    nothing_is_open(bootstrap)
+    await_that(
+        lambda: Counter(values(spark, bootstrap, topic)) == {b"%d" % number: 2 for number in range(10)},
+        "the rows of two jobs are not there, or a task that was killed holds them back",
+        PATIENCE_S,
+    )
 
 
 def write(frame: DataFrame, bootstrap: str, **options: object) -> None:

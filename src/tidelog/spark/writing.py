@@ -231,13 +231,35 @@ class BatchWriter(_Writing, DataSourceArrowWriter):
         self._decide(messages, None, is_abort=False)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._decide(messages, None, is_abort=True)
+        if any(isinstance(message, InTransaction) for message in messages):
+            self._decide(messages, None, is_abort=True)
+        elif self._options.is_exactly_once and not self._is_versioned:
+            self._abort_all()
+
+    def _abort_all(self) -> None:
+        """No task has reported. Those that Spark has killed leave transactions open, and nobody runs this job
+        again: its readers would wait until they time out."""
+        from tidelog.client.errors import ClientError
+        from tidelog.spark.survey import warn
+
+        try:
+            _decider(self._options, self._job_sink).abort(0, [])
+        except ClientError as problem:
+            warn(f"transactions of the job are left open until they time out: {problem}")
+
+    @property
+    def _is_versioned(self) -> bool:
+        return self._options.once.app_id is not None and self._options.once.version is not None
+
+    @property
+    def _job_sink(self) -> str:
+        return f"{self._options.once.id_prefix}-job/{self._job}"
 
     def _sink(self, context: TaskContext) -> tuple[str, str, int]:
         once = self._options.once
         run = once.run or self._job
         if once.app_id is None or once.version is None:
-            return f"{once.id_prefix}-job/{self._job}", run, 0
+            return self._job_sink, run, 0
         if once.query_id is not None:  # in foreachBatch
             return f"{once.id_prefix}-{once.query_id}/{once.app_id}", run, once.version
         return f"{once.id_prefix}-{once.app_id}/batch", run, once.version
