@@ -163,7 +163,9 @@ def await_end(process_id: int) -> None:
         descriptor = os.pidfd_open(process_id)
     except ProcessLookupError:
         return
-    ended, _, _ = select.select([descriptor], [], [], WAIT_S)
+    waiting = select.poll()  # unlike `select`, for any number of open files
+    waiting.register(descriptor, select.POLLIN)
+    ended = waiting.poll(WAIT_S * 1_000)
     os.close(descriptor)
     assert ended, "the process outlives its broker"
 
