@@ -18,8 +18,11 @@ from tests.chaos.awaiting import await_that
 from tests.soak import is_soak
 from tests.spark.conftest import NewTopic
 from tests.spark.queries import everything, fill, numbered, read, run_to_end, stream, with_options
-from tidelog.client.cluster import Cluster
+from tidelog.client.cluster import Cluster, TopicPartition
+from tidelog.protocol.records import build_batch
 from tidelog.spark import to_topic
+from tidelog.spark.exactly_once.tasks import Place, Slots, TaskTransaction
+from tidelog.spark.options import WriteOptions
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install '.[spark]'")
 
@@ -143,6 +146,26 @@ def test_a_job_writes_all_or_nothing(spark: SparkSession, bootstrap: str, topic:
         "the rows of two jobs are not there, or a task that was killed holds them back",
         PATIENCE_S,
     )
+
+
+def test_a_job_of_which_no_task_reports_leaves_nothing_open(bootstrap: str, topic: str) -> None:
+    """Spark gives up a job whose tasks it has killed."""
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    from tidelog.spark.writing import BatchWriter
+
+    raw = {"kafka.bootstrap.servers": bootstrap, "topic": topic}
+    schema = StructType([StructField("value", BinaryType())])
+    writer = BatchWriter(WriteOptions.parse(raw, streaming=False), schema)
+    place = Place(writer._job_sink, "run", 0, 0, 0, 0)
+    with Cluster({"bootstrap.servers": bootstrap}) as cluster:
+        sender = TaskTransaction(cluster, {}, place, 60_000, Slots()).sender()
+        sender.send(TopicPartition(topic, 0), build_batch([(None, b"1", [], 1)]), 1)
+        sender.flush()
+        pattern = f"{writer._job_sink}/.*"
+        assert len(cluster.transactions.list_open(pattern)) == 1
+        writer.abort([None, None])
+        assert cluster.transactions.list_open(pattern) == []
 
 
 def write(frame: DataFrame, bootstrap: str, **options: object) -> None:
