@@ -21,10 +21,11 @@ from tests.log.making import (
     split,
 )
 from tests.sim.disk import Killed, SimulatedDirectory, SimulatedDisk
+from tidelog.log.compaction.cleaning import remove_cleaned
 from tidelog.log.compaction.request import NewSegment
 from tidelog.log.log import Log
 from tidelog.log.recovery import open_log
-from tidelog.log.swap import Sources, carry_out, clear_cleaned, prepare
+from tidelog.log.swap import Sources, carry_out, prepare
 from tidelog.log.time_search import TimeSearch
 from tidelog.protocol.records import Marker
 
@@ -191,7 +192,7 @@ def test_files_that_are_not_those_of_the_round_are_not_swapped() -> None:
     new, _ = write_cleaned(log, GROUPS, is_kept)
     assert not prepare(log.directory, new._replace(size=new.size + 1))
     assert offsets_in(log) == OLD
-    clear_cleaned(log.directory)
+    remove_cleaned(log.directory)
     assert not [name for name in log.directory.names() if name.endswith(".cleaned")]
 
 

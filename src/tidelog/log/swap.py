@@ -63,13 +63,6 @@ class Sources:
         self._sizes[place : place + replaced] = [new.size]
 
 
-def clear_cleaned(directory: Directory) -> None:
-    """Remove what an earlier round has left: beside a finished swap it would pass for its unfinished part."""
-    for name in directory.names():
-        if name.endswith(CLEANED_SUFFIX):
-            directory.remove(name)
-
-
 def prepare(directory: Directory, new: NewSegment) -> bool:
     """Step a; False, and nothing is done, if the round's files are not there."""
     names = directory.sizes()

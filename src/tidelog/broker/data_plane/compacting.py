@@ -35,12 +35,12 @@ from tidelog.broker.data_plane.relocation import Relocation
 from tidelog.broker.kernel import Kernel
 from tidelog.broker.outbox import Job, JobKind
 from tidelog.broker.signal import Signal
-from tidelog.log.compaction.cleaning import clean
+from tidelog.log.compaction.cleaning import clean, remove_cleaned
 from tidelog.log.compaction.request import CleaningRequest, CleaningResult, NewSegment, SourcesChanged
 from tidelog.log.dirtiness import Dirtiness, assess, is_idle, request_round
 from tidelog.log.log import Log
 from tidelog.log.scan import Damage
-from tidelog.log.swap import Sources, carry_out, clear_cleaned, prepare
+from tidelog.log.swap import Sources, carry_out, prepare
 from tidelog.replication.partition import Partition
 
 Pace = Callable[[int], None]
@@ -114,7 +114,7 @@ class Round(Job):
         finally:
             if self.result is None:
                 with suppress(OSError):
-                    clear_cleaned(directory)
+                    remove_cleaned(directory)
 
     def on_done(self, failure: OSError | None) -> None:
         self._compacting.on_cleaned(self, failure)

@@ -70,6 +70,7 @@ def fastest_key_map() -> type[KeyMap]:
 
 
 def remove_cleaned(directory: Directory) -> None:
+    """Remove what a round has left: beside a finished swap it would pass for its unfinished part."""
     for name in directory.names():
         if name.endswith(CLEANED_SUFFIX):
             directory.remove(name)
